@@ -1,0 +1,416 @@
+// Package cgroup puts processes into control groups of their own and reads
+// back what the host's kernel recorded about them. It speaks cgroup v1 (also
+// hybrid hosts) and v2.
+//
+// It exists beside gVisor's own cgroup code because that joins a v1 group with
+// the whole creating process: two sandboxes created at once would move the
+// execution service through each other's groups. Here the service never
+// moves; processes are put into a group before they run anything hostile.
+package cgroup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a group; a zero field is not set.
+type Limits struct {
+	MilliCPU    int64
+	MemoryBytes int64
+	// PIDs counts host threads.
+	PIDs int64
+}
+
+// Stats is what the kernel recorded.
+type Stats struct {
+	MemoryBytes     int64
+	PeakMemoryBytes int64
+	CPU             time.Duration
+	// OOMKills counts processes of the group killed for its memory limit.
+	OOMKills int64
+	// PIDsHits counts forks refused for the limit of host threads; always 0
+	// where the kernel does not count it.
+	PIDsHits int64
+}
+
+// ErrUnavailable says that the host offers no usable control groups.
+var ErrUnavailable = errors.New("no usable control groups")
+
+// Hierarchy is the host's control group file system.
+type Hierarchy struct {
+	root string
+	v2   bool
+}
+
+// controllersV1 are the v1 hierarchies that are used. cpuacct is often the same
+// directory as cpu.
+var controllersV1 = []string{"memory", "cpu", "cpuacct", "pids"}
+
+// Detect looks at the host below /sys/fs/cgroup.
+func Detect() (*Hierarchy, error) { return DetectAt("/sys/fs/cgroup") }
+
+// DetectAt looks at a mounted hierarchy.
+func DetectAt(root string) (*Hierarchy, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(root, &st); err != nil {
+		return nil, fmt.Errorf("%w: cannot read %s: %v; mount cgroup2 there", ErrUnavailable, root, err)
+	}
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		have, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v", ErrUnavailable, err)
+		}
+		for _, want := range []string{"cpu", "memory", "pids"} {
+			if !contains(strings.Fields(string(have)), want) {
+				return nil, fmt.Errorf("%w: cgroup v2 at %s lacks the %s controller; it has %q", ErrUnavailable, root, want, strings.TrimSpace(string(have)))
+			}
+		}
+		return &Hierarchy{root: root, v2: true}, nil
+	}
+	for _, c := range controllersV1 {
+		if err := unix.Statfs(filepath.Join(root, c), &st); err != nil || st.Type != unix.CGROUP_SUPER_MAGIC {
+			return nil, fmt.Errorf("%w: %s is neither cgroup v2 nor has it the v1 controller %s", ErrUnavailable, root, c)
+		}
+	}
+	return &Hierarchy{root: root}, nil
+}
+
+// Version is 1 or 2.
+func (h *Hierarchy) Version() int {
+	if h.v2 {
+		return 2
+	}
+	return 1
+}
+
+// Group is one control group. It need not exist.
+type Group struct {
+	h    *Hierarchy
+	path string // relative to the root of each hierarchy, no leading slash
+}
+
+// Group names a group.
+func (h *Hierarchy) Group(name string) *Group {
+	return &Group{h: h, path: strings.TrimPrefix(path.Clean("/"+name), "/")}
+}
+
+// dirs are all directories that make up the group, memory first.
+func (g *Group) dirs() []string {
+	if g.h.v2 {
+		return []string{filepath.Join(g.h.root, g.path)}
+	}
+	dirs := make([]string, len(controllersV1))
+	for i, c := range controllersV1 {
+		dirs[i] = filepath.Join(g.h.root, c, g.path)
+	}
+	return dirs
+}
+
+func (g *Group) file(controller, name string) string {
+	if g.h.v2 {
+		return filepath.Join(g.h.root, g.path, name)
+	}
+	return filepath.Join(g.h.root, controller, g.path, name)
+}
+
+// Create makes the group, its parents included, and sets its limits. It fails
+// if a limit could not be set; then nothing of the group itself is left.
+func (g *Group) Create(l Limits) (err error) {
+	defer func() {
+		if err != nil {
+			g.removeOnce()
+			err = fmt.Errorf("cannot create control group %s: %w", g.path, err)
+		}
+	}()
+	if g.h.v2 {
+		if err := g.h.delegate(path.Dir(g.path)); err != nil {
+			return err
+		}
+	}
+	for _, d := range g.dirs() {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if g.h.v2 {
+		return g.limitV2(l)
+	}
+	return g.limitV1(l)
+}
+
+const cpuPeriodMicros = 100_000
+
+func (g *Group) limitV1(l Limits) error {
+	if l.MemoryBytes > 0 {
+		if err := write(g.file("memory", "memory.limit_in_bytes"), l.MemoryBytes); err != nil {
+			return err
+		}
+		// Swap is bounded together with memory where the kernel accounts it.
+		memsw := g.file("memory", "memory.memsw.limit_in_bytes")
+		if err := write(memsw, l.MemoryBytes); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if l.MilliCPU > 0 {
+		if err := write(g.file("cpu", "cpu.cfs_period_us"), cpuPeriodMicros); err != nil {
+			return err
+		}
+		if err := write(g.file("cpu", "cpu.cfs_quota_us"), l.MilliCPU*cpuPeriodMicros/1000); err != nil {
+			return err
+		}
+	}
+	if l.PIDs > 0 {
+		return write(g.file("pids", "pids.max"), l.PIDs)
+	}
+	return nil
+}
+
+func (g *Group) limitV2(l Limits) error {
+	if l.MemoryBytes > 0 {
+		if err := write(g.file("", "memory.max"), l.MemoryBytes); err != nil {
+			return err
+		}
+		if err := write(g.file("", "memory.swap.max"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		// A sandbox that lost one of its host processes is of no use: end it
+		// whole. Kernels before 4.19 lack the file.
+		if err := write(g.file("", "memory.oom.group"), 1); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if l.MilliCPU > 0 {
+		quota := fmt.Sprintf("%d %d", l.MilliCPU*cpuPeriodMicros/1000, cpuPeriodMicros)
+		if err := os.WriteFile(g.file("", "cpu.max"), []byte(quota), 0); err != nil {
+			return err
+		}
+	}
+	if l.PIDs > 0 {
+		return write(g.file("", "pids.max"), l.PIDs)
+	}
+	return nil
+}
+
+// delegate makes the v2 group name and its parents, and lets each hand the
+// controllers on to its children.
+func (h *Hierarchy) delegate(name string) error {
+	dir := h.root
+	for _, elem := range append([]string{""}, strings.Split(name, "/")...) {
+		if elem == "." {
+			continue
+		}
+		dir = filepath.Join(dir, elem)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		control := filepath.Join(dir, "cgroup.subtree_control")
+		if err := os.WriteFile(control, []byte("+cpu +memory +pids"), 0); err != nil {
+			return fmt.Errorf("cannot hand controllers on in %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// Add moves a process, all its threads, into the group.
+func (g *Group) Add(pid int) error {
+	for _, d := range g.dirs() {
+		if err := write(filepath.Join(d, "cgroup.procs"), int64(pid)); err != nil {
+			return fmt.Errorf("cannot put process %d into control group %s: %w", pid, g.path, err)
+		}
+	}
+	return nil
+}
+
+// Procs lists the processes in the group; none if it does not exist.
+func (g *Group) Procs() ([]int, error) {
+	seen := map[int]bool{}
+	var pids []int
+	for _, d := range g.dirs() {
+		data, err := os.ReadFile(filepath.Join(d, "cgroup.procs"))
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 0 && !seen[pid] {
+				seen[pid] = true
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// Exists reports whether any directory of the group exists.
+func (g *Group) Exists() bool {
+	for _, d := range g.dirs() {
+		if _, err := os.Lstat(d); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Children lists the groups directly below.
+func (g *Group) Children() ([]string, error) {
+	seen := map[string]bool{}
+	var names []string
+	for _, d := range g.dirs() {
+		entries, err := os.ReadDir(d)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() && !seen[e.Name()] {
+				seen[e.Name()] = true
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names, nil
+}
+
+// Destroy kills everything in the group and removes it. It returns nil only
+// when the group is gone.
+func (g *Group) Destroy(ctx context.Context) error {
+	pause := time.Millisecond
+	for {
+		g.kill()
+		err := g.removeOnce()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("cannot remove control group %s: %w", g.path, err)
+		case <-time.After(pause):
+			pause = min(2*pause, 50*time.Millisecond)
+		}
+	}
+}
+
+// kill sends SIGKILL to all that is in the group now.
+func (g *Group) kill() {
+	if g.h.v2 && write(g.file("", "cgroup.kill"), 1) == nil {
+		return
+	}
+	pids, _ := g.Procs()
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+func (g *Group) removeOnce() error {
+	var first error
+	for _, d := range g.dirs() {
+		if err := unix.Rmdir(d); err != nil && !gone(err) && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Stats reads the kernel's counters. A counter the kernel does not keep is 0.
+func (g *Group) Stats() (Stats, error) {
+	if g.h.v2 {
+		return g.statsV2()
+	}
+	var s Stats
+	var err error
+	if s.MemoryBytes, err = readInt(g.file("memory", "memory.usage_in_bytes")); err != nil {
+		return s, err
+	}
+	s.PeakMemoryBytes, _ = readInt(g.file("memory", "memory.max_usage_in_bytes"))
+	oom, err := readKeys(g.file("memory", "memory.oom_control"))
+	if err != nil {
+		return s, err
+	}
+	s.OOMKills = oom["oom_kill"]
+	nanos, _ := readInt(g.file("cpuacct", "cpuacct.usage"))
+	s.CPU = time.Duration(nanos)
+	events, _ := readKeys(g.file("pids", "pids.events"))
+	s.PIDsHits = events["max"]
+	return s, nil
+}
+
+func (g *Group) statsV2() (Stats, error) {
+	var s Stats
+	var err error
+	if s.MemoryBytes, err = readInt(g.file("", "memory.current")); err != nil {
+		return s, err
+	}
+	s.PeakMemoryBytes, _ = readInt(g.file("", "memory.peak"))
+	events, err := readKeys(g.file("", "memory.events"))
+	if err != nil {
+		return s, err
+	}
+	s.OOMKills = events["oom_kill"]
+	cpu, _ := readKeys(g.file("", "cpu.stat"))
+	s.CPU = time.Duration(cpu["usage_usec"]) * time.Microsecond
+	pids, _ := readKeys(g.file("", "pids.events"))
+	s.PIDsHits = pids["max"]
+	return s, nil
+}
+
+func write(file string, v int64) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strconv.FormatInt(v, 10))
+	return errors.Join(err, f.Close())
+}
+
+func readInt(file string) (int64, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+}
+
+// readKeys reads a flat keyed file: "name value" per line.
+func readKeys(file string) (map[string]int64, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	keys := map[string]int64{}
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		if k, v, ok := strings.Cut(scan.Text(), " "); ok {
+			if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
+				keys[k] = n
+			}
+		}
+	}
+	return keys, nil
+}
+
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,210 @@
+// Package guest is what runs of AgentDock inside a sandbox: the init process
+// that sets the sandbox up before anything hostile arrives, and the packing
+// and unpacking of archives as the unprivileged user.
+package guest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ControlFD is the descriptor of init's control connection: one line per
+// request, one per answer.
+//
+//	(at start)   ready | error TEXT
+//	enter N      init moves into the cgroup of exec slot N, so that the next
+//	             process the sandbox's kernel starts begins its life there
+//	leave        init moves back
+//	usage        ok BYTES INODES TMPBYTES TMPINODES … (used and limit, in pairs)
+const ControlFD = 3
+
+// Setup says what init prepares.
+type Setup struct {
+	// Group is the sandbox's cgroup below /sys/fs/cgroup.
+	Group string
+	// PIDs bounds the processes of all commands together.
+	PIDs int64
+	// Mounts are the writable places.
+	Mounts []Mount
+}
+
+// Mount is one memory-backed writable place with both its quotas. The sandbox's
+// kernel takes an inode limit only from a mount made inside, which is why init
+// does it.
+type Mount struct {
+	Path   string
+	Bytes  int64
+	Inodes int64
+	Mode   uint32
+	UID    int
+}
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// Init sets the sandbox up, gives up every capability, and serves the control
+// connection until it closes. It runs as process 1 and reaps orphans.
+func Init(s Setup) error {
+	control := os.NewFile(ControlFD, "control")
+	reap()
+	groups, err := prepare(s)
+	if err == nil {
+		err = dropPrivileges()
+	}
+	if err != nil {
+		fmt.Fprintf(control, "error %s\n", oneLine(err))
+		return err
+	}
+	fmt.Fprintln(control, "ready")
+	in := bufio.NewReaderSize(control, 4096)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return nil
+		}
+		answer, err := groups.serve(s, strings.Fields(line))
+		if err != nil {
+			answer = "error " + oneLine(err)
+		}
+		fmt.Fprintln(control, answer)
+	}
+}
+
+func prepare(s Setup) (groups, error) {
+	for _, m := range s.Mounts {
+		data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%d", m.Bytes, m.Inodes, m.Mode, m.UID, m.UID)
+		if err := unix.Mount("tmpfs", m.Path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+			return "", fmt.Errorf("cannot mount %s: %w", m.Path, err)
+		}
+	}
+	return prepareGroups(s)
+}
+
+// groups is the directory of the sandbox's cgroup. Below it are "init", where
+// init lives, and "x", which carries the process limit and has a group per
+// exec slot, so that everything a command ever started can be killed at once.
+type groups string
+
+func prepareGroups(s Setup) (groups, error) {
+	g := groups(filepath.Join(cgroupRoot, s.Group))
+	for _, d := range []string{"init", "x"} {
+		if err := os.Mkdir(filepath.Join(string(g), d), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return g, fmt.Errorf("cannot make cgroup %s: %w", d, err)
+		}
+	}
+	// A group that hands controllers on must hold no process: move first.
+	if err := g.enter("init"); err != nil {
+		return g, err
+	}
+	for _, d := range []string{cgroupRoot, string(g)} {
+		if err := writeFile(filepath.Join(d, "cgroup.subtree_control"), "+pids"); err != nil {
+			return g, fmt.Errorf("cannot hand the process limit on in %s: %w", d, err)
+		}
+	}
+	if err := writeFile(filepath.Join(string(g), "x", "pids.max"), strconv.FormatInt(s.PIDs, 10)); err != nil {
+		return g, fmt.Errorf("cannot set the process limit: %w", err)
+	}
+	return g, nil
+}
+
+func (g groups) serve(s Setup, words []string) (string, error) {
+	switch {
+	case len(words) == 2 && words[0] == "enter":
+		slot, err := strconv.ParseUint(words[1], 10, 31)
+		if err != nil {
+			return "", err
+		}
+		name := filepath.Join("x", strconv.FormatUint(slot, 10))
+		if err := os.Mkdir(filepath.Join(string(g), name), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+		return "ok", g.enter(name)
+	case len(words) == 1 && words[0] == "leave":
+		return "ok", g.enter("init")
+	case len(words) == 1 && words[0] == "usage":
+		return usage(s.Mounts)
+	}
+	return "", fmt.Errorf("unknown request %q", words)
+}
+
+func (g groups) enter(name string) error {
+	if err := writeFile(filepath.Join(string(g), name, "cgroup.procs"), "0"); err != nil {
+		return fmt.Errorf("cannot enter cgroup %s: %w", name, err)
+	}
+	return nil
+}
+
+func usage(mounts []Mount) (string, error) {
+	var b strings.Builder
+	b.WriteString("ok")
+	for _, m := range mounts {
+		var st unix.Statfs_t
+		if err := unix.Statfs(m.Path, &st); err != nil {
+			return "", fmt.Errorf("cannot stat %s: %w", m.Path, err)
+		}
+		bytes := (int64(st.Blocks) - int64(st.Bfree)) * st.Bsize
+		fmt.Fprintf(&b, " %d %d %d %d", bytes, int64(st.Bavail)*st.Bsize, st.Files-st.Ffree, st.Ffree)
+	}
+	return b.String(), nil
+}
+
+// dropPrivileges leaves init with uid 0 of the sandbox, which owns its cgroups,
+// and with no capability at all.
+func dropPrivileges() error {
+	if err := prctlAll(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
+		return fmt.Errorf("cannot set no_new_privs: %w", err)
+	}
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if err := prctlAll(unix.PR_CAPBSET_DROP, c); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("cannot drop capability %d: %w", c, err)
+		}
+	}
+	if err := capsetAll(); err != nil {
+		return fmt.Errorf("cannot drop capabilities: %w", err)
+	}
+	return nil
+}
+
+func prctlAll(option, arg uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, option, arg, 0, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// reap collects the orphans that a process 1 inherits.
+func reap() {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	go func() {
+		for range children {
+			for {
+				pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+				if pid <= 0 && !errors.Is(err, unix.EINTR) {
+					break
+				}
+			}
+		}
+	}()
+}
+
+func writeFile(name, value string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func oneLine(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", " ")
+}
