@@ -21,10 +21,10 @@ import (
 // request, one per answer.
 //
 //	(at start)   ready | error TEXT
-//	enter N      init moves into the cgroup of exec slot N, so that the next
-//	             process the sandbox's kernel starts begins its life there
+//	enter A N    init moves into the cgroup of slot N of area A, so that the
+//	             next process the sandbox's kernel starts begins its life there
 //	leave        init moves back
-//	usage        ok BYTES INODES TMPBYTES TMPINODES … (used and limit, in pairs)
+//	usage        ok USED FREE USEDINODES FREEINODES … (for each mount)
 const ControlFD = 3
 
 // Setup says what init prepares.
@@ -89,13 +89,14 @@ func prepare(s Setup) (groups, error) {
 }
 
 // groups is the directory of the sandbox's cgroup. Below it are "init", where
-// init lives, and "x", which carries the process limit and has a group per
-// exec slot, so that everything a command ever started can be killed at once.
+// init lives, and two areas with a group per slot, so that everything a
+// command ever started can be killed at once: "x" carries the process limit
+// and holds the commands, "t" holds our own tools.
 type groups string
 
 func prepareGroups(s Setup) (groups, error) {
 	g := groups(filepath.Join(cgroupRoot, s.Group))
-	for _, d := range []string{"init", "x"} {
+	for _, d := range []string{"init", "x", "t"} {
 		if err := os.Mkdir(filepath.Join(string(g), d), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return g, fmt.Errorf("cannot make cgroup %s: %w", d, err)
 		}
@@ -117,12 +118,12 @@ func prepareGroups(s Setup) (groups, error) {
 
 func (g groups) serve(s Setup, words []string) (string, error) {
 	switch {
-	case len(words) == 2 && words[0] == "enter":
-		slot, err := strconv.ParseUint(words[1], 10, 31)
+	case len(words) == 3 && words[0] == "enter" && (words[1] == "x" || words[1] == "t"):
+		slot, err := strconv.ParseUint(words[2], 10, 31)
 		if err != nil {
 			return "", err
 		}
-		name := filepath.Join("x", strconv.FormatUint(slot, 10))
+		name := filepath.Join(words[1], strconv.FormatUint(slot, 10))
 		if err := os.Mkdir(filepath.Join(string(g), name), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return "", err
 		}

@@ -1,0 +1,392 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/outlog"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+const (
+	// keepEnded is how many ended commands of a sandbox stay readable.
+	keepEnded = 64
+	// killTimeout is how long killed processes may take to be gone before the
+	// sandbox is ended for it.
+	killTimeout = 10 * time.Second
+)
+
+// command is one exec. It implements execenv.Exec.
+type command struct {
+	box   *box
+	id    string
+	spec  execenv.ExecSpec
+	log   *outlog.Log
+	limit time.Duration
+
+	started   chan struct{} // closed once start has been tried
+	startErr  error         // set before started is closed
+	startTime time.Time
+	proc      *process // nil if the program could not be started
+	hitsFrom  int64    // process limit hits before it started
+
+	stdin stdin
+	done  chan struct{} // closed once result is set
+
+	mu     sync.Mutex
+	killed run.Kind // why it was killed, if it was
+	result execenv.Result
+}
+
+// Exec implements execenv.Sandbox.
+func (b *box) Exec(ctx context.Context, spec execenv.ExecSpec) (execenv.Exec, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the command was given up before it started")
+	}
+	c, created, err := b.register(spec)
+	if err != nil {
+		return nil, err
+	}
+	if created {
+		c.start()
+	}
+	select {
+	case <-c.started:
+	case <-ctx.Done():
+		return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "waiting for the command to start was given up")
+	}
+	if c.startErr != nil {
+		return nil, c.startErr
+	}
+	return c, nil
+}
+
+// register returns the command with that ID, and whether the caller has to
+// start it.
+func (b *box) register(spec execenv.ExecSpec) (c *command, created bool, err error) {
+	if err := b.alive(); err != nil {
+		return nil, false, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if spec.ID == "" {
+		spec.ID = newID()
+	}
+	if c, ok := b.execs[spec.ID]; ok {
+		return c, false, nil
+	}
+	limits := b.spec.Limits.Clamp(run.Limits{OutputBytes: spec.OutputBytes, WallClock: spec.Timeout})
+	c = &command{
+		box: b, id: spec.ID, spec: spec, limit: limits.WallClock,
+		log:     outlog.New(limits.OutputBytes),
+		started: make(chan struct{}), done: make(chan struct{}),
+		hitsFrom: b.pidsHits,
+	}
+	b.execs[spec.ID] = c
+	return c, true, nil
+}
+
+// AttachExec implements execenv.Sandbox.
+func (b *box) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {
+	b.mu.Lock()
+	c, ok := b.execs[id]
+	b.mu.Unlock()
+	if ok {
+		select {
+		case <-c.started:
+		case <-ctx.Done():
+			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "attaching to command %s was given up", id)
+		}
+		if c.startErr == nil {
+			return c, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "command %s does not exist in sandbox %s", id, b.spec.ID)
+}
+
+// retire notes that a command has ended and forgets the oldest ended ones.
+func (b *box) retire(c *command) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.finished = append(b.finished, c.id)
+	for len(b.finished) > keepEnded {
+		delete(b.execs, b.finished[0])
+		b.finished = b.finished[1:]
+	}
+}
+
+// drop forgets a command that was never started.
+func (b *box) drop(c *command) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.execs, c.id)
+}
+
+// start starts the program and what follows it to its end.
+func (c *command) start() {
+	defer close(c.started)
+	c.startTime = time.Now()
+	dir, _ := execenv.WorkspacePath(c.spec.Dir) // validated
+	io, err := newStdio(c.spec)
+	if err != nil {
+		c.fail(fault.Wrap(fault.Internal, err, "cannot start the command"))
+		return
+	}
+	c.proc, err = c.box.start(launch{
+		area: programs, argv: c.spec.Argv, env: execenv.Environ(c.box.spec, c.spec), dir: dir,
+		files: io.theirs, tty: c.spec.TTY != nil,
+	})
+	io.closeTheirs()
+	var notStarted *errNotStarted
+	switch {
+	case errors.As(err, &notStarted):
+		io.closeOurs()
+		c.finish(run.Outcome{Kind: run.NotStarted, Evidence: notStarted.reason}, run.Usage{})
+	case err != nil:
+		io.closeOurs()
+		c.fail(err)
+	default:
+		c.stdin.open(io)
+		go c.follow(io)
+	}
+}
+
+// fail ends a command that left nothing behind and has no outcome.
+func (c *command) fail(err error) {
+	c.startErr = err
+	c.box.drop(c)
+	c.log.Close()
+	close(c.done)
+}
+
+// follow takes the command to its end.
+func (c *command) follow(io *stdio) {
+	timer := time.AfterFunc(c.limit, func() { c.end(run.WallClock) })
+	defer timer.Stop()
+	readers := io.read(c.log)
+	status, err := c.proc.wait()
+	timer.Stop()
+	if err == nil {
+		c.clear()
+	}
+	c.stdin.shut()
+	readers.finish()
+	io.closeOurs()
+	c.log.Close()
+	if err != nil {
+		c.finish(c.lost(err))
+		return
+	}
+	c.finish(c.decide(status))
+}
+
+// clear kills what the first process left behind. If that does not work, the
+// sandbox is ended, and with it what was left.
+func (c *command) clear() {
+	err := c.proc.kill()
+	if err == nil {
+		err = c.proc.empty(time.Now().Add(killTimeout))
+	}
+	if err != nil {
+		c.box.abandon(fmt.Sprintf("a command's processes cannot be killed: %v", err))
+		return
+	}
+	c.proc.release()
+}
+
+// decide names the outcome from the status that the sandbox's kernel kept, the
+// host's counters, and what was done from here.
+func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
+	b := c.box
+	stats, err := b.group.Stats()
+	if err == nil && stats.OOMKills > 0 {
+		// The host's kernel picks one of the sandbox's processes; what is left
+		// is not a machine any more.
+		b.abandon("it went over its memory limit")
+		return outOfMemory(stats, b.spec.Limits), usageOf(stats)
+	}
+	outcome := c.ended(status)
+	usage := usageOf(stats)
+	// The program's end is known. If the sandbox ends just now, what else
+	// would be said about it is not, and that does not change the end.
+	if n, err := b.readPIDsHits(); err == nil && b.sawPIDsHits(n) > c.hitsFrom {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitPIDs)
+	}
+	if u, full, err := b.usage(); err == nil {
+		usage = u
+		outcome.LimitsHit = append(outcome.LimitsHit, full...)
+	}
+	if c.log.Truncated() {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitOutput)
+	}
+	if outcome.Kind == run.WallClock {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitWallClock)
+	}
+	return outcome, usage
+}
+
+// ended says what a wait status means, knowing what was done from here.
+func (c *command) ended(status unix.WaitStatus) run.Outcome {
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	switch {
+	case status.Exited():
+		return run.ExitedWith(status.ExitStatus(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
+	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
+		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", c.limit)}
+	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
+		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
+	default:
+		return run.SignalledBy(status.Signal(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
+	}
+}
+
+// lost is the outcome of a command whose sandbox is gone.
+func (c *command) lost(cause error) (run.Outcome, run.Usage) {
+	b := c.box
+	select {
+	case <-b.ended:
+	case <-time.After(killTimeout):
+		b.abandon(fmt.Sprintf("it does not answer: %v", cause))
+		<-b.ended
+	}
+	b.mu.Lock()
+	outcome := *b.outcome
+	b.mu.Unlock()
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	if outcome.Kind == run.InfrastructureLost && killed == run.WallClock {
+		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", c.limit),
+			LimitsHit: []run.Limit{run.LimitWallClock}}
+	}
+	stats, _ := b.group.Stats()
+	return outcome, usageOf(stats)
+}
+
+func (c *command) finish(outcome run.Outcome, usage run.Usage) {
+	c.log.Close()
+	c.mu.Lock()
+	c.result = execenv.Result{
+		Outcome:     outcome,
+		StdoutBytes: c.log.Seen(execenv.Stdout),
+		StderrBytes: c.log.Seen(execenv.Stderr),
+		Truncated:   c.log.Truncated(),
+		StartedAt:   c.startTime,
+		Duration:    time.Since(c.startTime),
+		Usage:       usage,
+	}
+	c.mu.Unlock()
+	c.box.retire(c)
+	close(c.done)
+}
+
+// end kills the command for a reason; the first reason counts.
+func (c *command) end(reason run.Kind) {
+	c.mu.Lock()
+	if c.killed == "" {
+		c.killed = reason
+	}
+	c.mu.Unlock()
+	if err := c.proc.kill(); err != nil {
+		select {
+		case <-c.done:
+		case <-c.box.ended:
+		default:
+			c.box.abandon(fmt.Sprintf("a command cannot be killed: %v", err))
+		}
+	}
+}
+
+// ID implements execenv.Exec.
+func (c *command) ID() string { return c.id }
+
+// Output implements execenv.Exec.
+func (c *command) Output(ctx context.Context, from int64, yield func(execenv.Chunk) error) error {
+	return c.log.Follow(ctx, from, yield)
+}
+
+// Wait implements execenv.Exec.
+func (c *command) Wait(ctx context.Context) (execenv.Result, error) {
+	select {
+	case <-c.done:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.result, nil
+	case <-ctx.Done():
+		return execenv.Result{}, fault.Wrap(fault.Unavailable, ctx.Err(), "waiting for command %s was given up; it may still run", c.id)
+	}
+}
+
+// Signal implements execenv.Exec.
+func (c *command) Signal(ctx context.Context, sig syscall.Signal) error {
+	if sig <= 0 || sig > 64 {
+		return fault.New(fault.Invalid, "signal %d does not exist", int(sig))
+	}
+	if c.over() {
+		return nil
+	}
+	if err := c.proc.signal(sig, false); err != nil && !c.over() {
+		return c.box.lost(err)
+	}
+	return nil
+}
+
+// Kill implements execenv.Exec.
+func (c *command) Kill(ctx context.Context) error {
+	if !c.over() {
+		c.end(run.Cancelled)
+	}
+	return nil
+}
+
+func (c *command) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return c.proc == nil
+	}
+}
+
+// Resize implements execenv.Exec.
+func (c *command) Resize(_ context.Context, size execenv.WindowSize) error {
+	if c.spec.TTY == nil {
+		return fault.New(fault.Invalid, "command %s has no terminal", c.id)
+	}
+	if size.Cols == 0 || size.Rows == 0 {
+		return fault.New(fault.Invalid, "terminal size %dx%d has a zero", size.Cols, size.Rows)
+	}
+	if c.over() {
+		return nil
+	}
+	return c.stdin.resize(c.proc, size)
+}
+
+// WriteStdin implements execenv.Exec.
+func (c *command) WriteStdin(ctx context.Context, p []byte) (int, error) {
+	if !c.spec.Stdin && c.spec.TTY == nil {
+		return 0, fault.New(fault.Invalid, "command %s was started without stdin", c.id)
+	}
+	return c.stdin.write(ctx, c.proc, p)
+}
+
+// CloseStdin implements execenv.Exec.
+func (c *command) CloseStdin(context.Context) error {
+	c.stdin.close()
+	return nil
+}
+
+var _ execenv.Exec = (*command)(nil)

@@ -1,0 +1,386 @@
+// Package gvisor runs sandboxes in gVisor, which is linked into the program:
+// no runtime is installed. A sandbox is one process, the sentry, which is a
+// kernel of its own for the programs in it. It runs as nobody in its own user,
+// mount, network, PID, IPC and UTS namespaces, in an empty root, without
+// capabilities, behind gVisor's seccomp allow-list, in a cgroup with the limits.
+//
+// Its root file system is an EROFS image, which it gets as an open file, and
+// everything that can be written is its own memory: it has no way to a file of
+// the host, and no file server runs beside it.
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/config"
+
+	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// Images finds root images.
+type Images interface {
+	// Resolve returns the path of an EROFS image and its digest.
+	Resolve(name string) (path, digest string, err error)
+}
+
+// Config is what an Environment needs.
+type Config struct {
+	// StateDir belongs to this Environment alone. What a predecessor left in
+	// it, and in the cgroup that goes with it, is removed by New.
+	StateDir string
+	// Guest is the path of the agentdock-guest program.
+	Guest string
+	// Images finds root images.
+	Images Images
+	// CgroupParent is the group in which this Environment makes its own;
+	// "agentdock" if empty.
+	CgroupParent string
+	Logger       *slog.Logger
+}
+
+// Environment implements execenv.Environment.
+type Environment struct {
+	cfg       Config
+	conf      *config.Config
+	hierarchy *cgroup.Hierarchy
+	group     string // below which each sandbox has its own
+	lock      *os.File
+	log       *slog.Logger
+
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+var _ execenv.Environment = (*Environment)(nil)
+
+// New makes an Environment and removes everything a predecessor with the same
+// StateDir left. It fails if another process uses that directory.
+func New(cfg Config) (*Environment, error) {
+	if os.Geteuid() != 0 {
+		return nil, fault.New(fault.Unsupported, "cannot run gVisor: not root; start the execution service as root (it gives up what it does not need)")
+	}
+	if err := checkStdio(); err != nil {
+		return nil, err
+	}
+	hierarchy, err := cgroup.Detect()
+	if err != nil {
+		return nil, fault.Wrap(fault.Unsupported, err, "cannot run gVisor: limits cannot be enforced on this host")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CgroupParent == "" {
+		cfg.CgroupParent = "agentdock"
+	}
+	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	e := &Environment{
+		cfg:       cfg,
+		hierarchy: hierarchy,
+		group:     filepath.Join(cfg.CgroupParent, instanceName(cfg.StateDir)),
+		lock:      lock,
+		log:       cfg.Logger,
+		boxes:     map[string]*box{},
+	}
+	if err := e.start(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Environment) start() (err error) {
+	logTo(e.log)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := e.sweep(ctx); err != nil {
+		return fmt.Errorf("cannot remove what an earlier run left: %w", err)
+	}
+	for _, d := range []string{e.sandboxesDir(), e.emptyRoot()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := packGuest(e.cfg.Guest, e.guestImage()); err != nil {
+		return err
+	}
+	e.conf, err = newRuntimeConfig(filepath.Join(e.cfg.StateDir, "runsc"))
+	return err
+}
+
+// instanceName ties the cgroup to the state directory, so that a restarted
+// service finds what it left.
+func instanceName(stateDir string) string {
+	sum := sha256.Sum256([]byte(stateDir))
+	return hex.EncodeToString(sum[:6])
+}
+
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fault.New(fault.Conflict, "cannot use state directory %s: another execution service is using it", dir)
+	}
+	return f, nil
+}
+
+func (e *Environment) sandboxesDir() string { return filepath.Join(e.cfg.StateDir, "sandboxes") }
+func (e *Environment) emptyRoot() string    { return filepath.Join(e.cfg.StateDir, "empty") }
+func (e *Environment) guestImage() string   { return filepath.Join(e.cfg.StateDir, "guest.erofs") }
+
+// sweep kills and removes all that earlier processes made for this state
+// directory. Sandboxes end with the process that made them (the kernel sees to
+// that), so what is left is groups and files; but nothing is taken for granted.
+func (e *Environment) sweep(ctx context.Context) error {
+	parent := e.hierarchy.Group(e.group)
+	names, err := parent.Children()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, e.hierarchy.Group(filepath.Join(e.group, name)).Destroy(ctx))
+	}
+	errs = append(errs, parent.Destroy(ctx))
+	for _, d := range []string{e.sandboxesDir(), filepath.Join(e.cfg.StateDir, "runsc")} {
+		errs = append(errs, os.RemoveAll(d))
+	}
+	return errors.Join(errs...)
+}
+
+// Close destroys every sandbox and removes what the Environment made.
+func (e *Environment) Close(ctx context.Context) error {
+	e.mu.Lock()
+	ids := make([]string, 0, len(e.boxes))
+	for id := range e.boxes {
+		ids = append(ids, id)
+	}
+	e.mu.Unlock()
+	errs := make([]error, len(ids))
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() { errs[i] = e.Destroy(ctx, id) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := e.sweep(ctx); err != nil {
+		return err
+	}
+	for _, f := range []string{e.guestImage(), e.emptyRoot()} {
+		if err := os.RemoveAll(f); err != nil {
+			return err
+		}
+	}
+	// The lock goes last; whoever waits for the directory may have it now.
+	if err := os.Remove(e.lock.Name()); err != nil {
+		return err
+	}
+	return e.lock.Close()
+}
+
+// Capabilities implements execenv.Environment.
+func (e *Environment) Capabilities() execenv.Capabilities {
+	return execenv.Capabilities{
+		Name:      "gvisor",
+		Version:   Version(),
+		Isolation: execenv.IsolationKernel,
+		Enforces: execenv.Enforces{
+			CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true,
+		},
+		TTY: true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
+	}
+}
+
+// Create implements execenv.Environment.
+func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sandbox, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkDisk(spec.Limits); err != nil {
+		return nil, err
+	}
+	image, digest, err := e.cfg.Images.Resolve(spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", spec.ID)
+		}
+		b, created := e.claim(spec, digest)
+		if created {
+			return e.boot(ctx, b, image)
+		}
+		if !b.spec.Equal(spec) {
+			return nil, fault.New(fault.Conflict, "sandbox %s exists with a different specification", spec.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "creation of sandbox %s was given up", spec.ID)
+		case <-b.made:
+		}
+		if b.makeErr == nil {
+			return b, nil
+		}
+		if now, ok := e.find(spec.ID); ok && now == b {
+			return nil, fault.New(fault.Unavailable, "sandbox %s could not be created before and is still being freed", spec.ID)
+		}
+		// Whoever made it failed and took it off the list; try ourselves.
+	}
+}
+
+// checkDisk refuses a workspace that could not hold what it promises: it is
+// memory of the sandbox.
+func checkDisk(l run.Limits) error {
+	if l.DiskBytes > l.MemoryBytes {
+		return fault.New(fault.Unsupported,
+			"a disk limit of %d bytes is above the memory limit of %d: the workspace is kept in memory; lower --disk or raise --memory",
+			l.DiskBytes, l.MemoryBytes)
+	}
+	return nil
+}
+
+// claim returns the box with that ID, and whether the caller has to make it.
+func (e *Environment) claim(spec execenv.Spec, digest string) (b *box, created bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b, ok := e.boxes[spec.ID]; ok {
+		return b, false
+	}
+	b = newBox(e, spec, digest)
+	e.boxes[spec.ID] = b
+	return b, true
+}
+
+// boot makes the sandbox, or leaves nothing.
+func (e *Environment) boot(ctx context.Context, b *box, image string) (execenv.Sandbox, error) {
+	err := b.boot(ctx, image)
+	if err != nil {
+		if freeErr := b.free(); freeErr != nil {
+			e.log.Error("cannot free a sandbox that failed to start", "sandbox", b.spec.ID, "error", freeErr)
+		} else {
+			e.forget(b)
+		}
+	}
+	b.makeErr = err
+	close(b.made)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (e *Environment) forget(b *box) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[b.spec.ID] == b {
+		delete(e.boxes, b.spec.ID)
+	}
+}
+
+func (e *Environment) find(id string) (*box, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, ok := e.boxes[id]
+	return b, ok
+}
+
+// Attach implements execenv.Environment.
+func (e *Environment) Attach(ctx context.Context, id string) (execenv.Sandbox, error) {
+	if err := execenv.ValidateID(id); err != nil {
+		return nil, err
+	}
+	b, ok := e.find(id)
+	if ok {
+		select {
+		case <-ctx.Done():
+			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "attaching to sandbox %s was given up", id)
+		case <-b.made:
+		}
+		if b.makeErr == nil {
+			return b, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "sandbox %s does not exist", id)
+}
+
+// List implements execenv.Environment.
+func (e *Environment) List(context.Context) ([]execenv.Info, error) {
+	e.mu.Lock()
+	boxes := make([]*box, 0, len(e.boxes))
+	for _, b := range e.boxes {
+		boxes = append(boxes, b)
+	}
+	e.mu.Unlock()
+	infos := make([]execenv.Info, len(boxes))
+	for i, b := range boxes {
+		infos[i] = b.info()
+	}
+	sort.Slice(infos, func(i, j int) bool { return infos[i].ID < infos[j].ID })
+	return infos, nil
+}
+
+// Destroy implements execenv.Environment.
+func (e *Environment) Destroy(ctx context.Context, id string) error {
+	if err := execenv.ValidateID(id); err != nil {
+		return err
+	}
+	b, ok := e.find(id)
+	if !ok {
+		return nil
+	}
+	b.giveUp()
+	// From here on the caller's context only bounds how long it waits.
+	done := make(chan error, 1)
+	go func() {
+		<-b.made
+		err := b.free()
+		if err == nil {
+			e.forget(b)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		// It is freed all the same, and soon; but not yet.
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(destroyGrace):
+			return fault.Wrap(fault.Unavailable, ctx.Err(), "sandbox %s is still being destroyed", id)
+		}
+	}
+}
+
+// destroyGrace is how long Destroy waits past its context's end for the work
+// that goes on anyway.
+const destroyGrace = 5 * time.Second

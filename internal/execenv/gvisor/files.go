@@ -1,0 +1,69 @@
+package gvisor
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawFile reads a descriptor that somebody else owns.
+type rawFile int
+
+func (f rawFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := unix.Pread(int(f), p, off)
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}
+
+// DetachStdio replaces the process's standard files by empty ones and returns
+// the originals. gVisor hands the standard files of the creating process to
+// every sandbox and changes their owner; a service must not let it have its
+// terminal or log. New refuses to work before.
+func DetachStdio() (stdin, stdout, stderr *os.File, err error) {
+	stdin, stdout, stderr = os.Stdin, os.Stdout, os.Stderr
+	for _, f := range []**os.File{&os.Stdin, &os.Stdout, &os.Stderr} {
+		if *f, err = emptyFile(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return stdin, stdout, stderr, nil
+}
+
+// emptyFile is a file of its own, in memory, without a name.
+func emptyFile() (*os.File, error) {
+	fd, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make an empty file: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "empty"), nil
+}
+
+// checkStdio refuses standard files whose owner must not change.
+func checkStdio() error {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		st, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("cannot look at standard file %s: %w", f.Name(), err)
+		}
+		if st.Mode()&os.ModeDevice != 0 {
+			return fmt.Errorf("standard file %s is a device; call DetachStdio first", f.Name())
+		}
+	}
+	return nil
+}
+
+// socketpair makes a pair of connected stream sockets. The first is ours.
+func socketpair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a socket pair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control in the sandbox"), nil
+}

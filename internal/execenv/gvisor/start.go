@@ -1,0 +1,231 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/pkg/urpc"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// area is a part of the sandbox's cgroup; guest.Init makes both.
+type area string
+
+const (
+	// programs carries the process limit.
+	programs area = "x"
+	// tools is for our helper, which must work when the limit is reached.
+	tools area = "t"
+)
+
+// process is a started first process with the group of everything it starts.
+type process struct {
+	box  *box
+	pid  int32
+	slot int
+	area area
+}
+
+// errNotStarted is a program that the sandbox's kernel could not start.
+type errNotStarted struct{ reason string }
+
+func (e *errNotStarted) Error() string { return e.reason }
+
+// launch says what to start.
+type launch struct {
+	area area
+	argv []string
+	env  []string
+	dir  string
+	// files become descriptors 0, 1, 2 … of the process.
+	files []*os.File
+	tty   bool
+}
+
+// start starts a process that is in its slot's group from its first
+// instruction on. gVisor starts a process in the group in which init is at
+// that moment, so init moves there and back: one start at a time.
+func (b *box) start(l launch) (*process, error) {
+	b.startMu.Lock()
+	defer b.startMu.Unlock()
+	b.mu.Lock()
+	slot := b.slots.take()
+	b.mu.Unlock()
+	p := &process{box: b, slot: slot, area: l.area}
+	if _, err := b.control.request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
+		p.release()
+		var refused *initError
+		if errors.As(err, &refused) && strings.Contains(refused.answer, unix.EAGAIN.Error()) {
+			return nil, fault.Wrap(fault.Exhausted, err, "cannot start another command in sandbox %s: it is at its process limit of %d", b.spec.ID, b.spec.Limits.PIDs)
+		}
+		if refused != nil {
+			return nil, fault.Wrap(fault.Internal, err, "cannot start a command in sandbox %s", b.spec.ID)
+		}
+		return nil, b.lost(err)
+	}
+	fds := make([]int, len(l.files))
+	for i := range fds {
+		fds[i] = i
+	}
+	pid, err := b.sentry.Execute(b.env.conf, &control.ExecArgs{
+		Argv:             l.argv,
+		Envv:             l.env,
+		WorkingDirectory: l.dir,
+		KUID:             execenv.UID,
+		KGID:             execenv.GID,
+		NoNewPrivileges:  true,
+		Capabilities:     &auth.TaskCapabilities{},
+		StdioIsPty:       l.tty,
+		FilePayload: control.FilePayload{
+			FilePayload: urpc.FilePayload{Files: l.files},
+			GuestFDs:    fds,
+		},
+		ContainerID: b.spec.ID,
+	})
+	if _, leaveErr := b.control.request("leave"); leaveErr != nil {
+		// Killing that group would now kill init. Nothing can go on here.
+		b.abandon("its init does not answer")
+		return nil, b.lost(leaveErr)
+	}
+	if err != nil {
+		p.release()
+		var remote urpc.RemoteError
+		if errors.As(err, &remote) {
+			return nil, &errNotStarted{reason: remote.Message}
+		}
+		return nil, b.lost(err)
+	}
+	p.pid = pid
+	return p, nil
+}
+
+// wait blocks until the process has ended, and says how.
+func (p *process) wait() (unix.WaitStatus, error) {
+	return p.box.sentry.WaitPID(p.box.spec.ID, p.pid)
+}
+
+// signal sends a signal to the process, or to the terminal's foreground group.
+func (p *process) signal(sig unix.Signal, foreground bool) error {
+	return p.box.sentry.SignalProcess(p.box.spec.ID, p.pid, sig, foreground)
+}
+
+// kill ends everything the process ever started, at once and with nobody left
+// out: the sandbox's kernel holds forks back meanwhile.
+func (p *process) kill() error {
+	return p.box.sentry.CgroupsWriteControlFile(p.file("cgroup.kill"), "1")
+}
+
+// empty waits until nothing is left of what the process started.
+func (p *process) empty(deadline time.Time) error {
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		events, err := p.box.sentry.CgroupsReadControlFile(p.file("cgroup.events"))
+		if err != nil {
+			return err
+		}
+		if strings.Contains(events, "populated 0") {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("killed processes are still there")
+		}
+		time.Sleep(pause)
+	}
+}
+
+// release gives the slot back; its group must be empty.
+func (p *process) release() {
+	p.box.mu.Lock()
+	defer p.box.mu.Unlock()
+	p.box.slots.release(p.slot)
+}
+
+func (p *process) file(name string) control.CgroupControlFile {
+	return control.CgroupControlFile{
+		Controller: "pids",
+		Path:       path.Join("/", p.box.spec.ID, string(p.area), strconv.Itoa(p.slot)),
+		Name:       name,
+	}
+}
+
+// readPIDsHits reads how often the process limit refused something.
+func (b *box) readPIDsHits() (int64, error) {
+	events, err := b.sentry.CgroupsReadControlFile(control.CgroupControlFile{
+		Controller: "pids", Path: path.Join("/", b.spec.ID, string(programs)), Name: "pids.events",
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(events, "\n") {
+		if v, ok := strings.CutPrefix(line, "max "); ok {
+			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, nil
+}
+
+// usage reads what the sandbox uses, and which quotas of writable places are
+// used up.
+func (b *box) usage() (run.Usage, []run.Limit, error) {
+	stats, err := b.group.Stats()
+	if err != nil {
+		return run.Usage{}, nil, b.lost(err)
+	}
+	u := run.Usage{MemoryBytes: stats.MemoryBytes, PeakMemoryBytes: stats.PeakMemoryBytes, CPU: stats.CPU}
+	words, err := b.control.request("usage")
+	if err != nil {
+		return u, nil, b.lost(err)
+	}
+	var full [2]bool
+	for i := 0; i+3 < len(words); i += 4 {
+		var v [4]int64
+		for j := range v {
+			if v[j], err = strconv.ParseInt(words[i+j], 10, 64); err != nil {
+				return u, nil, b.lost(fmt.Errorf("cannot read init's answer %q: %w", words, err))
+			}
+		}
+		if i == 0 { // the workspace is the first
+			u.DiskBytes, u.Inodes = v[0], v[2]
+		}
+		full[0] = full[0] || v[1] == 0
+		full[1] = full[1] || v[3] == 0
+	}
+	var hit []run.Limit
+	if full[0] {
+		hit = append(hit, run.LimitDisk)
+	}
+	if full[1] {
+		hit = append(hit, run.LimitInodes)
+	}
+	return u, hit, nil
+}
+
+// lost turns the failure to reach a sandbox into what happened to it.
+func (b *box) lost(cause error) error {
+	select {
+	case <-b.ended:
+	case <-time.After(time.Second):
+		return fault.Wrap(fault.Internal, cause, "cannot reach sandbox %s", b.spec.ID)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return fault.Wrap(fault.Gone, cause, "sandbox %s has ended: %s", b.spec.ID, b.outcome.Kind)
+}
+
+// abandon ends a sandbox that cannot be used any more.
+func (b *box) abandon(reason string) {
+	b.env.log.Error("ending a sandbox", "sandbox", b.spec.ID, "reason", reason)
+	if pid := b.sentry.Getpid(); pid > 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}

@@ -1,0 +1,123 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/guest"
+)
+
+// tool is a run of the guest helper in the sandbox, as the unprivileged user.
+type tool struct {
+	box     *box
+	proc    *process
+	message chan string // what it said on its stderr, bounded
+	errRead *os.File
+	ended   chan toolEnd
+}
+
+type toolEnd struct {
+	status unix.WaitStatus
+	err    error
+}
+
+// startTool starts the helper. It closes the files it is given.
+func (b *box) startTool(args []string, stdin, stdout *os.File) (*tool, error) {
+	files := []*os.File{stdin, stdout, nil}
+	defer func() {
+		for _, f := range files {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
+	if err := b.alive(); err != nil {
+		return nil, err
+	}
+	errRead, errWrite, err := os.Pipe()
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
+	}
+	files[2] = errWrite
+	for i, f := range files {
+		if f == nil {
+			if files[i], err = emptyFile(); err != nil {
+				errRead.Close()
+				return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
+			}
+		}
+	}
+	p, err := b.start(launch{
+		area: tools, argv: append([]string{guestPath}, args...), dir: "/", files: files,
+		env: []string{"PATH=" + execenv.Path, "HOME=" + execenv.Workspace},
+	})
+	if err != nil {
+		errRead.Close()
+		var notStarted *errNotStarted
+		if errors.As(err, &notStarted) {
+			return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
+		}
+		return nil, err
+	}
+	t := &tool{box: b, proc: p, errRead: errRead, message: make(chan string, 1), ended: make(chan toolEnd, 1)}
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(errRead, 4096))
+		_, _ = io.Copy(io.Discard, errRead)
+		t.message <- string(bytes.ToValidUTF8(bytes.TrimSpace(text), []byte("?")))
+	}()
+	go func() {
+		status, err := p.wait()
+		t.ended <- toolEnd{status, err}
+	}()
+	return t, nil
+}
+
+// wait blocks until the helper has ended and nothing is left of it. When ctx
+// ends first, it is killed.
+func (t *tool) wait(ctx context.Context) (unix.WaitStatus, error) {
+	unhook := context.AfterFunc(ctx, func() { _ = t.proc.kill() })
+	defer unhook()
+	e := <-t.ended
+	defer t.errRead.Close()
+	if e.err == nil {
+		if e.err = t.proc.kill(); e.err == nil {
+			e.err = t.proc.empty(time.Now().Add(killTimeout))
+		}
+	}
+	_ = t.errRead.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if e.err != nil {
+		return 0, t.box.lost(e.err)
+	}
+	t.proc.release()
+	if err := ctx.Err(); err != nil && !e.status.Exited() {
+		return 0, fault.Wrap(fault.Unavailable, err, "the transfer was given up")
+	}
+	return e.status, nil
+}
+
+// verdict turns the helper's end into an error. It ran among hostile processes
+// of the same user, so what it says is passed on but proves nothing.
+func (t *tool) verdict(status unix.WaitStatus) error {
+	text := <-t.message
+	switch {
+	case status.Exited() && status.ExitStatus() == 0:
+		return nil
+	case status.Exited() && status.ExitStatus() == guest.ExitInvalid:
+		return fault.New(fault.Invalid, "%s", text)
+	case status.Exited() && status.ExitStatus() == guest.ExitExhausted:
+		return fault.New(fault.Exhausted, "%s", text)
+	case status.Signaled():
+		return fault.New(fault.Internal, "the transfer was ended in the sandbox by signal %d", status.Signal())
+	default:
+		return fault.Wrap(fault.Internal, fmt.Errorf("exit status %d: %s", status.ExitStatus(), text), "the transfer failed in the sandbox")
+	}
+}
