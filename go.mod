@@ -2,6 +2,8 @@ module github.com/agentdock/agentdock
 
 go 1.26.3
 
+require github.com/google/licensecheck v0.3.1
+
 require (
 	connectrpc.com/connect v1.21.1 // indirect
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
