@@ -40,6 +40,10 @@ func TestViolationsAreFound(t *testing.T) {
 		"API links adapter":            {path: "./cmd/agentdock-api", pkg: pkg{Deps: []string{"./internal/execenv/fake"}}, want: "depends on ./internal/execenv/fake"},
 		"API links port":               {path: "./cmd/agentdock-api", pkg: pkg{Deps: []string{"./internal/execenv", "./internal/execenv/outlog"}}},
 		"anyone links gVisor":          {path: "./internal/image", pkg: pkg{Deps: []string{gvisorKernel}}, want: "depends on " + gvisorKernel},
+		"execd makes images":           {path: "./cmd/agentdock-execd", pkg: pkg{Deps: []string{"./internal/image", "./internal/image/ingest"}}, want: "links ./internal/image/ingest"},
+		"execd knows an adapter":       {path: "./internal/execd", pkg: pkg{Imports: []string{"./internal/execenv/gvisor"}}, want: "imports ./internal/execenv/gvisor"},
+		"wire knows the worker":        {path: "./internal/execrpc", pkg: pkg{Imports: []string{"./internal/worker"}}, want: "imports ./internal/worker"},
+		"use case links a store":       {path: "./internal/httpapi", pkg: pkg{Deps: []string{"./internal/store/sqlite"}}, want: "depends on ./internal/store/sqlite"},
 		"tests may reach adapters":     {path: "./internal/execd", pkg: pkg{TestImports: []string{"./internal/execenv/fake"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

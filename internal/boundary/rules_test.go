@@ -4,6 +4,7 @@ package boundary
 // moment a package appears; the test then asks for its line here to go, so
 // that a later rename cannot leave a rule guarding nothing.
 var planned = []string{
+	"./api/execd/...",
 	"./client/...",
 	"./cmd/agentdock-execd",
 	"./cmd/agentdock-guest",
@@ -23,16 +24,19 @@ var planned = []string{
 	"./internal/execrpc/...",
 	"./internal/guest/...",
 	"./internal/httpapi/...",
+	"./internal/image",
 	"./internal/image/...",
+	"./internal/image/ingest/...",
 	"./internal/mcpserver/...",
 	"./internal/queue",
 	"./internal/queue/...",
 	"./internal/queue/queuetest/...",
-	"./internal/service/...",
+	"./internal/service",
 	"./internal/store",
 	"./internal/store/...",
 	"./internal/store/storetest/...",
 	"./internal/tenant",
+	"./internal/testenv/...",
 	"./internal/undo",
 	"./internal/worker/...",
 	"./tests/e2e/...",
@@ -80,7 +84,7 @@ var importRules = []importRule{
 		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
 			// The root image and the protocol of the helper inside the sandbox
 			// belong to no single environment.
-			"./internal/image/...", "./internal/guest/..."},
+			"./internal/image", "./internal/guest/..."},
 		SDKs:   []string{anySDK},
 		Reason: "an environment adapter that uses another adapter or port drags that into every host that runs it",
 	},
@@ -104,6 +108,29 @@ var importRules = []importRule{
 		Ours:     []string{"./internal/blob", "./internal/run", "./internal/fault", "./internal/undo"},
 		SDKs:     []string{anySDK},
 		Reason:   "an artifact adapter knows its own port and its storage, and can be replaced alone",
+	},
+	{
+		Packages: []string{"./internal/execd/..."},
+		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
+			"./internal/service", "./internal/image"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the execution service handles any environment through the port and knows nothing of who asks (A3)",
+	},
+	{
+		Packages: []string{"./internal/execrpc/..."},
+		Ours: []string{"./api/execd/...", "./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault",
+			"./internal/undo", "./internal/service"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the wire carries the port and adds nothing to it; both sides of the trust line link it",
+	},
+	{
+		Packages: []string{"./internal/image/..."},
+		Ours:     []string{"./internal/image", "./internal/run", "./internal/fault", "./internal/undo"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "root images are made and kept apart from what runs them",
 	},
 	{
 		Packages: []string{"./internal/control/..."},
@@ -156,6 +183,7 @@ var linkRules = []linkRule{
 			{"./internal/mcpserver/...", noCaller},
 			{"./internal/console/...", noCaller},
 			{"./client/...", "execd calls nobody; " + noCaller},
+			{"./internal/image/ingest/...", "making an image takes registry credentials and unpacks hostile archives; execd only opens finished images"},
 			{"database/sql/...", noDatabase},
 			{"github.com/jackc/...", noDatabase},
 			{"github.com/lib/pq/...", noDatabase},
@@ -186,6 +214,7 @@ var linkRules = []linkRule{
 		Binary: "./cmd/agentdock-guest",
 		Never: []ban{
 			{"gvisor.dev/gvisor/...", "the helper runs inside the sandbox, next to hostile code: it must stay small"},
+			{"./internal/execenv/gvisor/...", "nothing of the host side may be found inside the sandbox"},
 			{"net/http/...", "the helper has no network and its start-up time is part of every run"},
 			{"database/sql/...", noDatabase},
 			{"./internal/execd/...", "nothing of the host side may be found inside the sandbox"},
@@ -208,6 +237,12 @@ var onlyRules = []onlyRule{
 		Users:  []string{"./cmd/agentdock-execd"},
 		Reason: "environment adapters and their suite are linked by agentdock-execd alone; everyone else uses the port (A1, A3)",
 	},
+	{
+		Target: []string{"./internal/store/...", "./internal/queue/...", "./internal/blob/..."},
+		Except: []string{"./internal/store", "./internal/queue", "./internal/blob"},
+		Users:  []string{"./cmd/..."},
+		Reason: "which store, queue or artifact adapter is used is decided where a binary is wired, and nowhere else",
+	},
 }
 
 // adapters names the environments the design has, so that a rename shows up
@@ -226,6 +261,7 @@ func named() []string {
 	for _, r := range importRules {
 		patterns = append(patterns, r.Packages...)
 		patterns = append(patterns, r.Except...)
+		patterns = append(patterns, r.Ours...)
 	}
 	for _, r := range linkRules {
 		patterns = append(patterns, r.Binary)
