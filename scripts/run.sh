@@ -14,5 +14,7 @@ say "running the sample repository's tests and build in a sandbox"
 rm -rf "$out"
 bin/agentdock run --fixture --artifact 'dist/**' --out "$out" -- python3 tools/check.py
 
+[[ -n $(find "$out" -name report.json 2>/dev/null) ]] ||
+	die "the run ended well and $out holds no report.json: artifacts were not collected"
 say "collected in $out:"
 find "$out" -type f -printf '    %P (%s bytes)\n' | sort

@@ -9,7 +9,7 @@ need_root "run all tests"
 scripts/deps.sh --tests
 
 say "gofmt"
-unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
+unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || die "these files are not formatted; run gofmt -w on them: ${unformatted//$'\n'/ }"
 
 say "go vet"
@@ -28,7 +28,7 @@ export AGENTDOCK_TEST_REQUIRE_REAL=1
 export AGENTDOCK_TEST_BIN=$PWD/bin
 gate=$(mktemp -d)
 trap 'rm -rf "$gate"' EXIT
-go build -o "$gate/testgate" ./tools/testgate
+go build -buildvcs=false -o "$gate/testgate" ./tools/testgate
 failed=()
 
 say "tests with the race detector: ${#race[@]} packages"
