@@ -8,6 +8,7 @@ var planned = []string{
 	"./client/...",
 	"./cmd/agentdock-execd",
 	"./cmd/agentdock-guest",
+	"./infrastructure/sandbox",
 	"./internal/blob",
 	"./internal/blob/...",
 	"./internal/blob/blobtest/...",
@@ -127,7 +128,8 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/image/..."},
-		Ours:     []string{"./internal/image", "./internal/run", "./internal/fault", "./internal/undo"},
+		Ours: []string{"./internal/image", "./internal/run", "./internal/fault", "./internal/undo",
+			"./infrastructure/sandbox"}, // the recipe of the default image
 		SDKs:     []string{anySDK},
 		NeverStd: []string{"database/sql/..."},
 		Reason:   "root images are made and kept apart from what runs them",
