@@ -44,5 +44,9 @@ func run(out io.Writer, strict bool, allowFile string, args []string) error {
 	}
 	r := newReport(out)
 	readErr := r.read(stdout)
-	return errors.Join(readErr, cmd.Wait(), r.finish(strict, allowed))
+	waitErr := cmd.Wait()
+	if waitErr != nil {
+		waitErr = fmt.Errorf("go test: %w", waitErr)
+	}
+	return errors.Join(readErr, waitErr, r.finish(strict, allowed))
 }
