@@ -2,6 +2,8 @@ module github.com/agentdock/agentdock
 
 go 1.26.3
 
+require github.com/google/licensecheck v0.3.1
+
 require (
 	github.com/bmatcuk/doublestar/v4 v4.10.4
 	github.com/erofs/go-erofs v0.3.1

@@ -25,8 +25,9 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	os.Exit(execute(ctx, newRoot(), os.Stderr))
+	status := execute(ctx, newRoot(), os.Stderr)
+	stop() // not deferred: os.Exit does not wait for that
+	os.Exit(status)
 }
 
 func execute(ctx context.Context, root *cobra.Command, stderr *os.File) int {

@@ -13,8 +13,9 @@ const gvisorModule = "gvisor.dev/gvisor"
 // Set by the linker (see the Makefile). A plain "go build" leaves them empty,
 // and the values then come from what the Go toolchain recorded.
 var (
-	commit string
-	gvisor string
+	commit   string
+	modified string
+	gvisor   string
 )
 
 // Info describes a build.
@@ -30,6 +31,7 @@ type Info struct {
 func Get() Info {
 	info := Info{
 		Commit:   commit,
+		Modified: modified == "true",
 		GVisor:   gvisor,
 		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
@@ -43,7 +45,7 @@ func Get() Info {
 					info.Commit = s.Value
 				}
 			case "vcs.modified":
-				info.Modified = s.Value == "true"
+				info.Modified = info.Modified || s.Value == "true"
 			}
 		}
 		for _, m := range build.Deps {

@@ -1,0 +1,280 @@
+package boundary
+
+// planned lists what rules name before it exists. The rules hold from the
+// moment a package appears; the test then asks for its line here to go, so
+// that a later rename cannot leave a rule guarding nothing.
+var planned = []string{
+	"./api/execd/...",
+	"./client/...",
+	"./cmd/agentdock-execd",
+	"./cmd/agentdock-guest",
+	"./infrastructure/sandbox",
+	"./internal/blob",
+	"./internal/blob/...",
+	"./internal/blob/blobtest/...",
+	"./internal/checkout/...",
+	"./internal/console/...",
+	"./internal/control/...",
+	"./internal/execd/...",
+	"./internal/execenv/docker/...",
+	"./internal/execenv/execenvtest/...",
+	"./internal/execenv/fake/...",
+	"./internal/execenv/gvisor/...",
+	"./internal/execenv/kubernetes/...",
+	"./internal/execenv/microvm/...",
+	"./internal/execrpc/...",
+	"./internal/guest/...",
+	"./internal/httpapi/...",
+	"./internal/image",
+	"./internal/image/...",
+	"./internal/image/ingest/...",
+	"./internal/mcpserver/...",
+	"./internal/queue",
+	"./internal/queue/...",
+	"./internal/queue/queuetest/...",
+	"./internal/service",
+	"./internal/store",
+	"./internal/store/...",
+	"./internal/store/storetest/...",
+	"./internal/tenant",
+	"./internal/testenv/...",
+	"./internal/undo",
+	"./internal/worker/...",
+	"./tests/e2e/...",
+}
+
+// importRules is the table "who may import whom".
+var importRules = []importRule{
+	{
+		Packages: []string{"./internal/run", "./internal/tenant", "./internal/fault"},
+		Reason:   "the words of the domain depend on nothing, so that everything can depend on them",
+	},
+	{
+		Packages: []string{"./internal/undo"},
+		Ours:     []string{"./internal/fault"},
+		Reason:   "clean-up must work everywhere, so it rests on the standard library alone",
+	},
+	{
+		Packages: []string{"./internal/execenv", "./internal/execenv/outlog"},
+		Ours:     []string{"./internal/execenv", "./internal/run", "./internal/fault"},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "a port that knows an adapter, an SDK or the wire cannot have a second implementation",
+	},
+	{
+		Packages: []string{"./internal/store", "./internal/queue", "./internal/blob"},
+		Ours:     []string{"./internal/run", "./internal/tenant", "./internal/fault"},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "a port that knows an adapter, an SDK or the wire cannot have a second implementation",
+	},
+	{
+		Packages: []string{"./internal/execenv/execenvtest/..."},
+		Ours:     []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo"},
+		SDKs:     []string{"github.com/google/go-cmp/...", "golang.org/x/sys/..."},
+		Reason:   "a contract suite that knows an adapter tests the adapter, not the contract",
+	},
+	{
+		Packages: []string{"./internal/store/storetest/...", "./internal/queue/queuetest/...", "./internal/blob/blobtest/..."},
+		Ours:     []string{"./internal/store", "./internal/queue", "./internal/blob", "./internal/run", "./internal/tenant", "./internal/fault"},
+		SDKs:     []string{"github.com/google/go-cmp/..."},
+		Reason:   "a contract suite that knows an adapter tests the adapter, not the contract",
+	},
+	{
+		// Whatever is added below the port is an adapter, unless it is excepted.
+		Packages: []string{"./internal/execenv/..."},
+		Except:   []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/execenv/execenvtest/..."},
+		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
+			// The root image and the protocol of the helper inside the sandbox
+			// belong to no single environment.
+			"./internal/image", "./internal/guest/..."},
+		SDKs:   []string{anySDK},
+		Reason: "an environment adapter that uses another adapter or port drags that into every host that runs it",
+	},
+	{
+		Packages: []string{"./internal/store/..."},
+		Except:   []string{"./internal/store", "./internal/store/storetest/..."},
+		Ours:     []string{"./internal/store", "./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo"},
+		SDKs:     []string{anySDK},
+		Reason:   "a store adapter knows its own port and its database, and can be replaced alone",
+	},
+	{
+		Packages: []string{"./internal/queue/..."},
+		Except:   []string{"./internal/queue", "./internal/queue/queuetest/..."},
+		Ours:     []string{"./internal/queue", "./internal/run", "./internal/fault", "./internal/undo"},
+		SDKs:     []string{anySDK},
+		Reason:   "a queue adapter knows its own port and its broker, and can be replaced alone",
+	},
+	{
+		Packages: []string{"./internal/blob/..."},
+		Except:   []string{"./internal/blob", "./internal/blob/blobtest/..."},
+		Ours:     []string{"./internal/blob", "./internal/run", "./internal/fault", "./internal/undo"},
+		SDKs:     []string{anySDK},
+		Reason:   "an artifact adapter knows its own port and its storage, and can be replaced alone",
+	},
+	{
+		Packages: []string{"./internal/execd/..."},
+		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
+			"./internal/service", "./internal/image"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the execution service handles any environment through the port and knows nothing of who asks (A3)",
+	},
+	{
+		Packages: []string{"./internal/execrpc/..."},
+		Ours: []string{"./api/execd/...", "./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault",
+			"./internal/undo", "./internal/service"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the wire carries the port and adds nothing to it; both sides of the trust line link it",
+	},
+	{
+		Packages: []string{"./internal/image/..."},
+		Ours: []string{"./internal/image", "./internal/run", "./internal/fault", "./internal/undo",
+			"./infrastructure/sandbox"}, // the recipe of the default image
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "root images are made and kept apart from what runs them",
+	},
+	{
+		Packages: []string{"./internal/control/..."},
+		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
+			"./internal/store", "./internal/queue", "./internal/blob"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "use cases are the same behind HTTP, MCP or a test, and over any store",
+	},
+	{
+		Packages: []string{"./internal/worker/..."},
+		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
+			"./internal/store", "./internal/queue", "./internal/blob", "./internal/execenv", "./internal/execenv/outlog",
+			"./internal/execrpc/...", "./internal/checkout/..."},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the worker talks to ports, so that no process holds both its credentials and a sandbox (A3)",
+	},
+	{
+		Packages: []string{"./internal/mcpserver/...", "./internal/console/...", "./tests/e2e/..."},
+		Ours:     []string{"./client/...", "./internal/version", "./internal/testenv/..."},
+		SDKs:     []string{anySDK},
+		Tests:    true,
+		Reason:   "what people can do is what the public client can do; a back door would go untested",
+	},
+}
+
+const (
+	noSecrets  = "the execution service holds no secret, so it has no use for code that needs one (A3)"
+	noDatabase = "sandboxes must not be able to reach a database, so the process that runs them cannot speak to one (A3, B3)"
+	noQueue    = "execd is called, it does not pull work: a queue would need a credential (A3)"
+	noBlob     = "artifacts leave as a stream over the port; execd has no object-store credential (A3)"
+	noCloud    = "a cloud SDK finds credentials by itself: files, variables, the metadata service (A3, A8)"
+	noGitHub   = "checkout happens on the worker, where the token is (B5); execd never sees a repository's origin (C4)"
+	noCaller   = "this is on the other side of the trust line"
+)
+
+var linkRules = []linkRule{
+	{
+		Binary: "./cmd/agentdock-execd",
+		Never: []ban{
+			{"./internal/tenant", "execd knows sandboxes, not who owns them; " + noCaller},
+			{"./internal/store/...", noDatabase},
+			{"./internal/queue/...", noQueue},
+			{"./internal/blob/...", noBlob},
+			{"./internal/checkout/...", noGitHub},
+			{"./internal/control/...", noCaller},
+			{"./internal/worker/...", noCaller},
+			{"./internal/httpapi/...", noCaller},
+			{"./internal/mcpserver/...", noCaller},
+			{"./internal/console/...", noCaller},
+			{"./client/...", "execd calls nobody; " + noCaller},
+			{"./internal/image/ingest/...", "making an image takes registry credentials and unpacks hostile archives; execd only opens finished images"},
+			{"database/sql/...", noDatabase},
+			{"github.com/jackc/...", noDatabase},
+			{"github.com/lib/pq/...", noDatabase},
+			{"github.com/go-sql-driver/...", noDatabase},
+			{"github.com/mattn/go-sqlite3/...", noDatabase},
+			{"github.com/ncruces/go-sqlite3/...", noDatabase},
+			{"modernc.org/sqlite/...", noDatabase},
+			{"zombiezen.com/go/sqlite/...", noDatabase},
+			{"github.com/pressly/goose/...", noDatabase},
+			{"github.com/redis/...", noQueue},
+			{"github.com/minio/...", noBlob},
+			{"github.com/aws/...", noCloud},
+			{"cloud.google.com/go/...", noCloud},
+			{"github.com/Azure/...", noCloud},
+			{"github.com/google/go-github/...", noGitHub},
+			{"github.com/bradleyfalzon/ghinstallation/...", noGitHub},
+			{"github.com/go-git/...", noGitHub},
+			{"github.com/golang-jwt/...", noSecrets + ": signing tokens takes a key"},
+		},
+	},
+	{
+		Binary: "./cmd/agentdock",
+		Never: []ban{
+			{"gvisor.dev/gvisor/...", "the CLI starts sandboxes through execd, in another process; a sentry in the caller's process would run hostile code beside the caller's credentials"},
+		},
+	},
+	{
+		Binary: "./cmd/agentdock-guest",
+		Never: []ban{
+			{"gvisor.dev/gvisor/...", "the helper runs inside the sandbox, next to hostile code: it must stay small"},
+			{"./internal/execenv/gvisor/...", "nothing of the host side may be found inside the sandbox"},
+			{"net/http/...", "the helper has no network and its start-up time is part of every run"},
+			{"database/sql/...", noDatabase},
+			{"./internal/execd/...", "nothing of the host side may be found inside the sandbox"},
+			{"./internal/execrpc/...", "nothing of the host side may be found inside the sandbox"},
+			{"./internal/worker/...", noCaller},
+			{"./internal/checkout/...", noGitHub},
+		},
+	},
+}
+
+var onlyRules = []onlyRule{
+	{
+		Target: []string{"gvisor.dev/gvisor/..."},
+		Users:  []string{"./cmd/agentdock-execd", "./internal/execenv/gvisor/..."},
+		Reason: "only the execution service may hold a sandbox runtime, on the far side of the trust line (A3)",
+	},
+	{
+		Target: []string{"./internal/execenv/..."},
+		Except: []string{"./internal/execenv", "./internal/execenv/outlog"},
+		Users:  []string{"./cmd/agentdock-execd"},
+		Reason: "environment adapters and their suite are linked by agentdock-execd alone; everyone else uses the port (A1, A3)",
+	},
+	{
+		Target: []string{"./internal/store/...", "./internal/queue/...", "./internal/blob/..."},
+		Except: []string{"./internal/store", "./internal/queue", "./internal/blob"},
+		Users:  []string{"./cmd/..."},
+		Reason: "which store, queue or artifact adapter is used is decided where a binary is wired, and nowhere else",
+	},
+}
+
+// adapters names the environments the design has, so that a rename shows up
+// as a rule that guards nothing. The rules above cover others as well.
+var adapters = []string{
+	"./internal/execenv/fake/...",
+	"./internal/execenv/gvisor/...",
+	"./internal/execenv/docker/...",
+	"./internal/execenv/microvm/...",
+	"./internal/execenv/kubernetes/...",
+}
+
+// named returns every pattern the rules use.
+func named() []string {
+	patterns := append([]string(nil), adapters...)
+	for _, r := range importRules {
+		patterns = append(patterns, r.Packages...)
+		patterns = append(patterns, r.Except...)
+		patterns = append(patterns, r.Ours...)
+	}
+	for _, r := range linkRules {
+		patterns = append(patterns, r.Binary)
+		for _, b := range r.Never {
+			patterns = append(patterns, b.Pattern)
+		}
+	}
+	for _, r := range onlyRules {
+		patterns = append(patterns, r.Target...)
+		patterns = append(patterns, r.Except...)
+		patterns = append(patterns, r.Users...)
+	}
+	return patterns
+}

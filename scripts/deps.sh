@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that AgentDock needs and this machine lacks.
+# Installs nothing, and needs no root, where they are all present.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+# package, what shows that it is there, and why it is needed
+needed=(
+	"erofs-utils|/usr/bin/mkfs.erofs|makes the read-only root image of a sandbox"
+	"mmdebstrap|/usr/bin/mmdebstrap|fetches the contents of the default image"
+	"debian-archive-keyring|/usr/share/keyrings/debian-archive-keyring.gpg|checks the signatures of those contents"
+	"ca-certificates|/etc/ssl/certs/ca-certificates.crt|lets downloads be verified"
+	"git|/usr/bin/git|checks out repositories"
+)
+if [[ ${1:-} == --tests ]]; then
+	needed+=(
+		"gcc|/usr/bin/gcc|links tests with the race detector"
+		"libc6-dev|/usr/include/stdlib.h|links tests with the race detector"
+	)
+fi
+
+missing=()
+for entry in "${needed[@]}"; do
+	IFS='|' read -r package proof why <<<"$entry"
+	if [[ ! -e $proof ]] && ! command -v "$(basename "$proof")" >/dev/null; then
+		say "missing: $package, which $why"
+		missing+=("$package")
+	fi
+done
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+command -v apt-get >/dev/null ||
+	die "cannot install ${missing[*]}: this is neither Debian nor Ubuntu; install them, by the names they have here, and try again"
+[[ $(id -u) == 0 ]] ||
+	die "cannot install ${missing[*]}: that needs root; run: sudo apt-get install ${missing[*]}"
+
+say "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" >/dev/null
