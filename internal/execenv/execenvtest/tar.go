@@ -82,7 +82,7 @@ func untar(t testing.TB, b []byte) map[string]entry {
 			t.Errorf("the archive is broken in %q: %v", hdr.Name, err)
 			return all
 		}
-		if strings.HasPrefix(hdr.Name, "/") || strings.HasPrefix(path.Clean(hdr.Name), "..") {
+		if clean := path.Clean(hdr.Name); path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
 			t.Errorf("the archive has an entry %q", hdr.Name)
 		}
 		name := path.Clean(hdr.Name)
