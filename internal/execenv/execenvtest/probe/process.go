@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 // raise ends the process by a signal as the kernel's default action would.
 // The Go runtime's own handler is taken away first.
 func raise(sig syscall.Signal) int {
-	runtime.LockOSThread()
 	var act [32]byte // a zeroed sigaction: SIG_DFL
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 	_ = syscall.Kill(os.Getpid(), sig)
@@ -55,7 +53,6 @@ func fork() (pid uintptr, errno syscall.Errno) {
 // with the error's number while they are all alive.
 func forkBomb() int {
 	debug.SetGCPercent(-1)
-	runtime.LockOSThread()
 	for n := 0; ; n++ {
 		pid, errno := fork()
 		switch {
@@ -74,7 +71,6 @@ func forkBomb() int {
 func forkStorm() int {
 	fmt.Println("ready")
 	debug.SetGCPercent(-1)
-	runtime.LockOSThread()
 	for {
 		if _, errno := fork(); errno != 0 {
 			_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
