@@ -164,8 +164,8 @@ func outputContext(c *C) {
 	c.kind("hold", p.wait().Outcome, run.Cancelled)
 }
 
-// flooded is big enough to fill every pipe and buffer many times.
-const flooded = 64 << 20
+// flooded is enough to fill every pipe and buffer many times.
+const flooded = 200 << 20
 
 func cut(c *C) {
 	const keep = 100_000
