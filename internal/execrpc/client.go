@@ -203,4 +203,3 @@ func closeStream(stream interface{ Close() error }, cancel context.CancelFunc) {
 	cancel()
 	_ = stream.Close()
 }
-
