@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -36,7 +37,29 @@ func NewServer(env execenv.Environment, log *slog.Logger) http.Handler {
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithRecover(s.recovered),
 	))
-	return mux
+	return endWithContext(mux)
+}
+
+// endWithContext makes reads and writes of a call end soon after its context:
+// a handler that waits for a client's next message, or for a client to read,
+// looks at no context while it does.
+func endWithContext(next http.Handler) http.Handler {
+	const lastWords = 2 * time.Second // for the answer that says why
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		done := make(chan struct{})
+		stop := context.AfterFunc(r.Context(), func() {
+			defer close(done)
+			call := http.NewResponseController(w)
+			_ = call.SetReadDeadline(time.Now())
+			_ = call.SetWriteDeadline(time.Now().Add(lastWords))
+		})
+		defer func() {
+			if !stop() {
+				<-done // w is not to be used after the handler
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) recovered(ctx context.Context, spec connect.Spec, _ http.Header, p any) error {

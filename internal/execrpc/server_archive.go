@@ -40,7 +40,7 @@ func (s *server) putArchive(ctx context.Context, stream *connect.ClientStream[ex
 	if err != nil {
 		return err
 	}
-	in := &archiveReader{stream: stream}
+	in := &archiveReader{ctx: ctx, stream: stream}
 	if err := sb.PutArchive(ctx, dir, in); err != nil {
 		return err
 	}
@@ -59,6 +59,7 @@ func (s *server) putArchive(ctx context.Context, stream *connect.ClientStream[ex
 // archiveReader is the data of a PutArchive stream. It reads end of file only
 // after the end message.
 type archiveReader struct {
+	ctx    context.Context
 	stream *connect.ClientStream[execdv1.PutArchiveRequest]
 	rest   []byte
 	err    error
@@ -77,6 +78,9 @@ func (r *archiveReader) Read(p []byte) (int, error) {
 }
 
 func (r *archiveReader) next() ([]byte, error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, receiveError(err)
+	}
 	if !r.stream.Receive() {
 		return nil, receiveError(r.stream.Err())
 	}
