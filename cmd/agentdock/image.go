@@ -91,7 +91,8 @@ something outside the image, a device, or a size out of bounds is an error.`,
   sudo agentdock image import --name my-image my-image.tar.zst`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.make(cmd, "imported", func(ctx context.Context, w *image.Writer, say func(string)) (image.Image, error) {
+			done := "imported"
+			return flags.make(cmd, &done, func(ctx context.Context, w *image.Writer, say func(string)) (image.Image, error) {
 				opt := ingest.ImportOptions{
 					Options:  ingest.Options{Name: name, Progress: say},
 					Platform: platform,
@@ -110,8 +111,9 @@ something outside the image, a device, or a size out of bounds is an error.`,
 	return flags.jsonFlag(cmd)
 }
 
-// make opens the store for writing and runs one way of making an image.
-func (f *imageFlags) make(cmd *cobra.Command, done string,
+// make opens the store for writing and runs one way of making an image; done
+// is what to call it afterwards.
+func (f *imageFlags) make(cmd *cobra.Command, done *string,
 	how func(context.Context, *image.Writer, func(string)) (image.Image, error)) error {
 	ctx := cmd.Context()
 	w, err := image.OpenWriter(ctx, f.store)
@@ -122,7 +124,7 @@ func (f *imageFlags) make(cmd *cobra.Command, done string,
 	if err != nil {
 		return err
 	}
-	return f.printImage(cmd, done, img)
+	return f.printImage(cmd, *done, img)
 }
 
 func newImageList(flags *imageFlags) *cobra.Command {
