@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -50,7 +51,7 @@ func (s *Stage) Close() error {
 	s.once.Do(func() {
 		// The lock is held until nothing is left, so that a sweep does not
 		// run into the removal.
-		if err := os.RemoveAll(s.dir); err != nil {
+		if err := removeStage(s.dir); err != nil {
 			s.err = fmt.Errorf("cannot remove the image stage: %w", err)
 		}
 		s.lock.Close()
@@ -89,10 +90,30 @@ func (w *Writer) sweepStages() error {
 		if err != nil {
 			continue // in use, or gone by now
 		}
-		errs = append(errs, os.RemoveAll(path))
+		errs = append(errs, removeStage(path))
 		lock.Close()
 	}
 	return errors.Join(errs...)
+}
+
+// unescape undoes the octal escapes of mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// removeStage removes a stage unless something is mounted in it: removing
+// file by file would go on into what is mounted. Nothing should be, since
+// what a build mounts is in its own namespace.
+func removeStage(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(unescape.Replace(fields[4]), dir+"/") {
+			return fmt.Errorf("cannot remove %s: %s is mounted; unmount it", dir, fields[4])
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // seal makes a file immutable in effect, readable by all, and durable.

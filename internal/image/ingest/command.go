@@ -32,8 +32,8 @@ func scrubbed(extra ...string) []string {
 }
 
 // runTree runs cmd to its end. Cancelling ctx kills it and, when it is the
-// first process of its own PID namespace (ownTree), everything it started;
-// so does the death of this process, by whatever signal.
+// first process of its own PID and mount namespaces (ownTree), everything it
+// started and mounted; so does the death of this process, by whatever signal.
 func runTree(ctx context.Context, cmd *exec.Cmd, ownTree bool) error {
 	// The kernel ties a parent-death signal to the thread that forked, so
 	// that thread has to last as long as the child.
@@ -45,6 +45,9 @@ func runTree(ctx context.Context, cmd *exec.Cmd, ownTree bool) error {
 	}
 	if ownTree {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+		// What it mounts ends with it too, and is never seen here, where a
+		// stage is removed file by file. Propagation is made private.
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {

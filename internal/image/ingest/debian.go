@@ -92,9 +92,8 @@ func recipe(d distribution) string {
 }
 
 // debian runs mmdebstrap and flattens the archive it writes as it comes. All
-// it needs on disk is below the stage; what it mounts is in a mount namespace
-// of its own; and it is the first process of a PID namespace, so that no
-// process outlives it.
+// it needs on disk is below the stage, and it runs in PID and mount namespaces
+// of its own, so that no process and no mount outlives it.
 func (b *builder) debian(ctx context.Context, mmdebstrap string, d distribution, sources string) error {
 	sourcesFile := filepath.Join(b.dir, "apt.sources")
 	trimFile := filepath.Join(b.dir, "trim.sh")
