@@ -290,7 +290,7 @@ func (b *builder) verifiedLayer(ctx context.Context, label string, r io.Reader, 
 			return err
 		}
 		if blob.bytes < desc.Size {
-			return fault.New(fault.Invalid, "cannot use %s: it is truncated, %d of %d bytes came", label, blob.bytes, desc.Size)
+			return fault.New(fault.Invalid, "cannot use %s: it is truncated or replaced, %d of %d bytes came", label, blob.bytes, desc.Size)
 		}
 		if got := hex.EncodeToString(blob.hash.Sum(nil)); got != desc.Digest.Hex {
 			return fault.New(fault.Invalid, "cannot use %s: its digest is sha256:%s, and the manifest says %s", label, got, desc.Digest)
