@@ -132,6 +132,8 @@ func newImageList(flags *imageFlags) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the images in the store",
+		Long: `List the images in the store. One that shows "-" for its name lost it to a
+newer image; "agentdock image prune" removes such.`,
 		Example: `  agentdock image list
   agentdock image list --json | jq -r '.[].digest'`,
 		Args: cobra.NoArgs,
