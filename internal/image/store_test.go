@@ -326,13 +326,58 @@ func TestKilledWriterIsSweptAndLiveOneIsNot(t *testing.T) {
 	}
 }
 
-func TestReaderNeedsNoWritePermission(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("AGENTDOCK_TEST_REQUIRE_REAL") == "1" {
-			t.Fatal("needs root to become another user")
-		}
-		t.Skip("missing: root, to become another user")
+func requireRoot(t *testing.T, why string) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
 	}
+	if os.Getenv("AGENTDOCK_TEST_REQUIRE_REAL") == "1" {
+		t.Fatalf("must not be skipped, but missing: root, %s", why)
+	}
+	t.Skipf("missing: root, %s", why)
+}
+
+// TestMountInStageIsNotWalkedInto: removing file by file goes on into what is
+// mounted, which once was the host's own /proc.
+func TestMountInStageIsNotWalkedInto(t *testing.T) {
+	requireRoot(t, "to mount")
+	dir := filepath.Join(t.TempDir(), "a store")
+	w := writer(t, dir)
+	s, err := w.Stage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := filepath.Join(s.Dir(), "point")
+	if err := os.Mkdir(point, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", point, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(point, "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "unmount it") {
+		t.Errorf("closing: %v", err)
+	}
+	if _, err := image.OpenWriter(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "unmount it") {
+		t.Errorf("sweeping: %v", err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("a file on the mounted file system is gone: %v", err)
+	}
+	if err := syscall.Unmount(point, 0); err != nil {
+		t.Fatal(err)
+	}
+	writer(t, dir)
+	if got := files(t, dir); len(got) != 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
+func TestReaderNeedsNoWritePermission(t *testing.T) {
+	requireRoot(t, "to become another user")
 	dir := t.TempDir()
 	img := add(t, writer(t, dir), image.Default, "x")
 	exe, err := os.ReadFile("/proc/self/exe")

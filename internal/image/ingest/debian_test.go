@@ -124,7 +124,7 @@ func TestStepLog(t *testing.T) {
 
 // TestBuildDefault makes the real default image. It takes a minute and the
 // distribution's mirrors, so it only runs where everything must, and looks at
-// the image that is there already, if one is.
+// the image that is there already, if one from this recipe is.
 func TestBuildDefault(t *testing.T) {
 	requireReal(t)
 	if os.Getenv("AGENTDOCK_TEST_REQUIRE_REAL") != "1" {
@@ -132,8 +132,12 @@ func TestBuildDefault(t *testing.T) {
 	}
 	var w *image.Writer
 	store := cmp.Or(os.Getenv(image.DirEnv), image.DefaultDir)
+	d, err := hostDistribution(hostRoot())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if s, err := image.Open(store); err == nil {
-		if _, err := s.Resolve(image.Default); err == nil {
+		if img, err := s.Resolve(image.Default); err == nil && img.Recipe == recipe(d) {
 			w, err = image.OpenWriter(t.Context(), store)
 			if err != nil {
 				t.Fatal(err)

@@ -40,12 +40,31 @@ func (o Options) say(format string, args ...any) {
 }
 
 // ImportTar makes an image from a root file system in a tar archive, plain or
-// compressed with gzip or zstd.
+// compressed with gzip or zstd. It reads r once, so a saved image, whose parts
+// are in another order than they are needed in, has to be a file: see
+// ImportArchive.
 func ImportTar(ctx context.Context, w *image.Writer, r io.Reader, opt Options) (image.Image, error) {
 	return build(ctx, w, opt, func(ctx context.Context, b *builder) error {
 		b.result.Source = "tar"
-		return b.layer(ctx, "the archive", r)
+		if err := b.layer(ctx, "the archive", r); err != nil {
+			return err
+		}
+		return notSaved(b.flat.root)
 	})
+}
+
+// notSaved refuses what only looks like a root file system because nobody
+// looked: it would make an image with nothing in it that can run.
+func notSaved(root *node) error {
+	for name := range rootNames {
+		if root.children[name] != nil {
+			return nil
+		}
+	}
+	if root.children["manifest.json"] == nil && root.children["oci-layout"] == nil {
+		return nil
+	}
+	return fault.New(fault.Invalid, "cannot import a saved image from a stream: write it to a file and import that")
 }
 
 // builder is one image being made in a stage of its own.
