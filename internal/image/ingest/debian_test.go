@@ -105,13 +105,13 @@ func TestArchiveSources(t *testing.T) {
 func TestStepLog(t *testing.T) {
 	var said []string
 	l := &stepLog{say: func(s string) { said = append(said, s) }}
-	for _, part := range []string{"I: down", "loading packages...\nE: no ", "such package\nI: using /tmp as tempdir\n", strings.Repeat("x", 10_000), "\nI: done\n"} {
+	for _, part := range []string{"I: down", "loading packages...\nE: no ", "such package\nI: using /tmp as tempdir\n", strings.Repeat("x", 10_000), "\nI: creating tarball...\nI: done\n"} {
 		if _, err := l.Write([]byte(part)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.beat()()
-	if strings.Join(said, "|") != "downloading packages|done" {
+	if strings.Join(said, "|") != "downloading packages|creating tarball" {
 		t.Errorf("said %q", said)
 	}
 	if len(l.said.text) > tailBytes {

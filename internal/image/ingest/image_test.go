@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -126,6 +127,21 @@ func TestImageAsMounted(t *testing.T) {
 	}
 	if got := content(t, filepath.Join(root, "workspace/left-over")); got != "x" {
 		t.Errorf("contents of a mount point: %q", got)
+	}
+}
+
+// TestNoContentsAreInlined: the sandbox kernel cannot map inlined contents,
+// and a small program would fail to start there, but not on the host.
+func TestNoContentsAreInlined(t *testing.T) {
+	requireReal(t)
+	dump, err := exec.LookPath("dump.erofs")
+	if err != nil {
+		skipFor(t, "dump.erofs (package erofs-utils)")
+	}
+	img := importRoot(t, testWriter(t), rootfs(t))
+	out, err := exec.Command(dump, "--path=/usr/bin/bash", img.Path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Layout: 0 ") { // 0 is flat and plain, 2 is inlined
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

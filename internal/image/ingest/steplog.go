@@ -46,7 +46,7 @@ func (l *stepLog) Write(p []byte) (int, error) {
 func (l *stepLog) endLine() {
 	step, ok := strings.CutPrefix(string(l.line), "I: ")
 	l.line = l.line[:0]
-	if !ok || strings.HasPrefix(step, "success") || strings.Contains(step, "tempdir") {
+	if !ok || step == "done" || strings.HasPrefix(step, "success") || strings.Contains(step, "tempdir") {
 		return
 	}
 	if strings.HasPrefix(step, "running --customize-hook") {
