@@ -237,4 +237,3 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 		t.Errorf("files: %q", got)
 	}
 }
-
