@@ -31,6 +31,8 @@ type config struct {
 	AllowedUIDs    []uint   `env:"ALLOWED_UIDS"`
 	StateDir       string   `env:"STATE_DIR"`
 	ImageDir       string   `env:"IMAGE_DIR"`
+	Guest          string   `env:"GUEST"`
+	CgroupParent   string   `env:"CGROUP_PARENT"`
 
 	MaxCPU       float64       `env:"MAX_CPU"`
 	MaxMemory    size          `env:"MAX_MEMORY"`
@@ -55,6 +57,7 @@ func defaults() config {
 		Socket:       "/run/agentdock/execd.sock",
 		StateDir:     "/var/lib/agentdock/execd",
 		ImageDir:     "/var/lib/agentdock/images",
+		CgroupParent: "agentdock",
 		MaxCPU:       float64(most.MilliCPU) / 1000,
 		MaxMemory:    size(most.MemoryBytes),
 		MaxPIDs:      most.PIDs,
@@ -93,6 +96,8 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.UintSliceVar(&c.AllowedUIDs, "allowed-uids", c.AllowedUIDs, "users that may use the socket besides root and this service's own")
 	flags.StringVar(&c.StateDir, "state-dir", c.StateDir, "directory for what sandboxes need while they live")
 	flags.StringVar(&c.ImageDir, "image-dir", c.ImageDir, "directory with root images")
+	flags.StringVar(&c.Guest, "guest", c.Guest, "the agentdock-guest program; empty for the one beside this program")
+	flags.StringVar(&c.CgroupParent, "cgroup-parent", c.CgroupParent, "control group below which sandboxes get theirs")
 	flags.Float64Var(&c.MaxCPU, "max-cpu", c.MaxCPU, "most cores for one sandbox")
 	flags.Var(&c.MaxMemory, "max-memory", "most memory for one sandbox (512m, 4g)")
 	flags.Int64Var(&c.MaxPIDs, "max-pids", c.MaxPIDs, "most processes and threads in one sandbox")

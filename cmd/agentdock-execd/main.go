@@ -21,14 +21,12 @@ import (
 )
 
 func main() {
-	if runtimeEntry() {
-		return
-	}
+	runtimeEntry()
 	os.Exit(execute(os.Args, os.Environ(), os.Stdout, os.Stderr, newEnvironment))
 }
 
 // opener makes the environment that is served, and what closes it.
-type opener func(config) (execenv.Environment, func() error, error)
+type opener func(config, *slog.Logger) (execenv.Environment, func() error, error)
 
 func execute(args, environ []string, stdout, stderr io.Writer, open opener) int {
 	err := start(args, environ, stdout, stderr, open)
@@ -74,7 +72,7 @@ func serve(c config, log *slog.Logger, open opener) (err error) {
 			return fmt.Errorf("cannot start: %w", err)
 		}
 	}
-	env, closeEnv, err := open(c)
+	env, closeEnv, err := open(c, log)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +31,7 @@ const underTest = "execd-under-test"
 
 func TestMain(m *testing.M) {
 	if os.Args[0] == underTest {
-		os.Exit(execute(os.Args, os.Environ(), os.Stdout, os.Stderr, func(config) (execenv.Environment, func() error, error) {
+		os.Exit(execute(os.Args, os.Environ(), os.Stdout, os.Stderr, func(config, *slog.Logger) (execenv.Environment, func() error, error) {
 			return nothing{}, func() error { return nil }, nil
 		}))
 	}
