@@ -10,6 +10,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest/simprobe"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
+	"github.com/agentdock/agentdock/internal/fault"
 )
 
 // The whole contract holds through the wire.
@@ -54,7 +55,14 @@ func TestContract(t *testing.T) {
 			b.fake.Close()
 			b.fake = newFake(t)
 			b.service.start(b.fake)
-			return env // the client finds the new one at the old place
+			// The client finds the new one at the old place. Calls that meet
+			// the old connection first are Unavailable, and are repeated.
+			for wait := ctx(t); ; {
+				_, err := env.List(wait)
+				if !fault.Is(err, fault.Unavailable) || wait.Err() != nil {
+					return env
+				}
+			}
 		},
 		FailCreate:  create.turnOn,
 		FailDestroy: destroy.turnOn,
