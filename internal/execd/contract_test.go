@@ -9,7 +9,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
-	"github.com/agentdock/agentdock/internal/execenv/execenvtest/simprobe"
+	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
 )
 
