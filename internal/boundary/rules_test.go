@@ -24,7 +24,6 @@ var planned = []string{
 	"./internal/store/...",
 	"./internal/store/storetest/...",
 	"./internal/tenant",
-	"./internal/testenv/...",
 	"./internal/undo",
 	"./internal/worker/...",
 	"./tests/e2e/...",

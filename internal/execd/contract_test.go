@@ -9,8 +9,8 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
-	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
+	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 )
 
 // A Guard that lowers nothing is an Environment like any other.
@@ -35,9 +35,10 @@ func TestContract(t *testing.T) {
 				<-done
 				f.Close()
 			})
-			return ownersClock{g}
+			return g
 		},
 		Image:       "base",
+		Served:      true,
 		Probe:       fake.Binary(simprobe.Name),
 		FailCreate:  create.turnOn,
 		FailDestroy: destroy.turnOn,
@@ -46,20 +47,6 @@ func TestContract(t *testing.T) {
 }
 
 const maxLifetime = 24 * time.Hour
-
-// ownersClock hides MaxLifetime, which the suite does not know: to it, a
-// sandbox that asks for no lifetime has none.
-type ownersClock struct{ *Guard }
-
-func (o ownersClock) List(ctx context.Context) ([]execenv.Info, error) {
-	infos, err := o.Guard.List(ctx)
-	for i, info := range infos {
-		if time.Until(info.ExpiresAt) > maxLifetime/2 {
-			infos[i].ExpiresAt = time.Time{}
-		}
-	}
-	return infos, err
-}
 
 // switches make a fake fail for the IDs that are on.
 type switches struct{ on sync.Map }

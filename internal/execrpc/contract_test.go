@@ -8,8 +8,8 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
-	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
+	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
