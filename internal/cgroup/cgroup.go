@@ -23,6 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const cpuPeriodMicros = 100_000
+
 // Limits of a group; a zero field is not set.
 type Limits struct {
 	MilliCPU    int64
@@ -66,16 +68,11 @@ func DetectAt(root string) (*Hierarchy, error) {
 		return nil, fmt.Errorf("%w: cannot read %s: %v; mount cgroup2 there", ErrUnavailable, root, err)
 	}
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
-		have, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrUnavailable, err)
+		h := &Hierarchy{root: root, v2: true}
+		if err := h.offers(root); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		for _, want := range []string{"cpu", "memory", "pids"} {
-			if !contains(strings.Fields(string(have)), want) {
-				return nil, fmt.Errorf("%w: cgroup v2 at %s lacks the %s controller; it has %q", ErrUnavailable, root, want, strings.TrimSpace(string(have)))
-			}
-		}
-		return &Hierarchy{root: root, v2: true}, nil
+		return h, nil
 	}
 	for _, c := range controllersV1 {
 		if err := unix.Statfs(filepath.Join(root, c), &st); err != nil || st.Type != unix.CGROUP_SUPER_MAGIC {
@@ -123,113 +120,82 @@ func (g *Group) file(controller, name string) string {
 	return filepath.Join(g.h.root, controller, g.path, name)
 }
 
+// Prepare makes the group, its parents included, as one that other groups go
+// into. Whoever makes groups for hostile work calls it first: what the host
+// does not allow is known then, and not when the first work arrives. On v2 it
+// may move the calling process, see handOn.
+func (g *Group) Prepare() error {
+	var err error
+	if g.h.v2 {
+		err = g.h.delegate(g.path)
+	} else {
+		err = g.mkdir()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot prepare control group %s: %w", g.path, advise(err))
+	}
+	return nil
+}
+
 // Create makes the group, its parents included, and sets its limits. It fails
 // if a limit could not be set; then nothing of the group itself is left.
 func (g *Group) Create(l Limits) (err error) {
 	defer func() {
 		if err != nil {
-			g.removeOnce()
-			err = fmt.Errorf("cannot create control group %s: %w", g.path, err)
+			_ = g.removeOnce()
+			err = fmt.Errorf("cannot create control group %s: %w", g.path, advise(err))
 		}
 	}()
-	if g.h.v2 {
+	if !g.h.v2 {
+		if err := g.mkdir(); err != nil {
+			return err
+		}
+		return g.limitV1(l)
+	}
+	if err := again(func() error {
 		if err := g.h.delegate(path.Dir(g.path)); err != nil {
 			return err
 		}
+		return mkdir(g.file("", ""))
+	}); err != nil {
+		return err
 	}
+	return g.limitV2(l)
+}
+
+func (g *Group) mkdir() error {
 	for _, d := range g.Dirs() {
-		if err := mkdirAll(d); err != nil {
+		if err := again(func() error { return os.MkdirAll(d, 0o755) }); err != nil {
 			return err
 		}
 	}
-	if g.h.v2 {
-		return g.limitV2(l)
-	}
-	return g.limitV1(l)
+	return nil
 }
 
-// mkdirAll makes a directory below parents that another service may be removing
-// because they are empty.
-func mkdirAll(dir string) (err error) {
+// again repeats what makes a group below parents that another service may be
+// removing, because they are empty.
+func again(make func() error) (err error) {
 	for range 10 {
-		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {
+		if err = make(); !gone(err) {
 			return err
 		}
 	}
 	return err
 }
 
-const cpuPeriodMicros = 100_000
-
-func (g *Group) limitV1(l Limits) error {
-	if l.MemoryBytes > 0 {
-		if err := write(g.file("memory", "memory.limit_in_bytes"), l.MemoryBytes); err != nil {
-			return err
-		}
-		// Swap is bounded together with memory where the kernel accounts it.
-		memsw := g.file("memory", "memory.memsw.limit_in_bytes")
-		if err := write(memsw, l.MemoryBytes); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	if l.MilliCPU > 0 {
-		if err := write(g.file("cpu", "cpu.cfs_period_us"), cpuPeriodMicros); err != nil {
-			return err
-		}
-		if err := write(g.file("cpu", "cpu.cfs_quota_us"), l.MilliCPU*cpuPeriodMicros/1000); err != nil {
-			return err
-		}
-	}
-	if l.PIDs > 0 {
-		return write(g.file("pids", "pids.max"), l.PIDs)
+func mkdir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
 	}
 	return nil
 }
 
-func (g *Group) limitV2(l Limits) error {
-	if l.MemoryBytes > 0 {
-		if err := write(g.file("", "memory.max"), l.MemoryBytes); err != nil {
-			return err
-		}
-		if err := write(g.file("", "memory.swap.max"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		// A sandbox that lost one of its host processes is of no use: end it
-		// whole. Kernels before 4.19 lack the file.
-		if err := write(g.file("", "memory.oom.group"), 1); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+// advise says what to do about refusals that have one cause.
+func advise(err error) error {
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("%w; mount the control groups writable (a container gets them read-only unless told otherwise)", err)
 	}
-	if l.MilliCPU > 0 {
-		quota := fmt.Sprintf("%d %d", l.MilliCPU*cpuPeriodMicros/1000, cpuPeriodMicros)
-		if err := os.WriteFile(g.file("", "cpu.max"), []byte(quota), 0); err != nil {
-			return err
-		}
-	}
-	if l.PIDs > 0 {
-		return write(g.file("", "pids.max"), l.PIDs)
-	}
-	return nil
-}
-
-// delegate makes the v2 group name and its parents, and lets each hand the
-// controllers on to its children.
-func (h *Hierarchy) delegate(name string) error {
-	dir := h.root
-	for _, elem := range append([]string{""}, strings.Split(name, "/")...) {
-		if elem == "." {
-			continue
-		}
-		dir = filepath.Join(dir, elem)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-		control := filepath.Join(dir, "cgroup.subtree_control")
-		if err := os.WriteFile(control, []byte("+cpu +memory +pids"), 0); err != nil {
-			return fmt.Errorf("cannot hand controllers on in %s: %w", dir, err)
-		}
-	}
-	return nil
+	return err
 }
 
 // Add moves a process, all its threads, into the group.
@@ -350,49 +316,19 @@ func (g *Group) Stats() (Stats, error) {
 	if g.h.v2 {
 		return g.statsV2()
 	}
-	var s Stats
-	var err error
-	if s.MemoryBytes, err = readInt(g.file("memory", "memory.usage_in_bytes")); err != nil {
-		return s, err
-	}
-	s.PeakMemoryBytes, _ = readInt(g.file("memory", "memory.max_usage_in_bytes"))
-	oom, err := readKeys(g.file("memory", "memory.oom_control"))
-	if err != nil {
-		return s, err
-	}
-	s.OOMKills = oom["oom_kill"]
-	nanos, _ := readInt(g.file("cpuacct", "cpuacct.usage"))
-	s.CPU = time.Duration(nanos)
-	events, _ := readKeys(g.file("pids", "pids.events"))
-	s.PIDsHits = events["max"]
-	return s, nil
+	return g.statsV1()
 }
 
-func (g *Group) statsV2() (Stats, error) {
-	var s Stats
-	var err error
-	if s.MemoryBytes, err = readInt(g.file("", "memory.current")); err != nil {
-		return s, err
-	}
-	s.PeakMemoryBytes, _ = readInt(g.file("", "memory.peak"))
-	events, err := readKeys(g.file("", "memory.events"))
-	if err != nil {
-		return s, err
-	}
-	s.OOMKills = events["oom_kill"]
-	cpu, _ := readKeys(g.file("", "cpu.stat"))
-	s.CPU = time.Duration(cpu["usage_usec"]) * time.Microsecond
-	pids, _ := readKeys(g.file("", "pids.events"))
-	s.PIDsHits = pids["max"]
-	return s, nil
-}
+func write(file string, v int64) error { return writeText(file, strconv.FormatInt(v, 10)) }
 
-func write(file string, v int64) error {
+// writeText never makes the file: the error for one that is missing would not
+// say that it is.
+func writeText(file, text string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(strconv.FormatInt(v, 10))
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
 
@@ -424,13 +360,4 @@ func readKeys(file string) (map[string]int64, error) {
 
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }

@@ -119,6 +119,9 @@ func (e *Environment) start() (err error) {
 	if err := e.sweep(ctx); err != nil {
 		return fmt.Errorf("cannot remove what an earlier run left: %w", err)
 	}
+	if err := e.hierarchy.Group(e.group).Prepare(); err != nil {
+		return fault.Wrap(fault.Unsupported, err, "cannot run gVisor: limits cannot be enforced in this control group")
+	}
 	for _, d := range []string{e.sandboxesDir(), e.emptyRoot()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err
