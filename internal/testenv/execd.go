@@ -73,8 +73,10 @@ type Execd struct {
 	args []string
 	// group is where this service makes its control groups.
 	group string
-	log   syncBuffer
-	gone  chan struct{}
+	// delegated says that the service itself starts in that group.
+	delegated bool
+	log       syncBuffer
+	gone      chan struct{}
 }
 
 // StartExecd starts a service; the test's clean-up stops it and fails the test
@@ -86,10 +88,30 @@ func StartExecd(t testing.TB, imageDir string, flags ...string) *Execd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Execd{
-		Socket: filepath.Join(dir, "execd.sock"), StateDir: filepath.Join(dir, "state"), Images: imageDir,
-		t: t, bin: Binaries(t), group: filepath.Join(CgroupParent, filepath.Base(dir)),
+	e := &Execd{t: t, bin: Binaries(t), group: filepath.Join(CgroupParent, filepath.Base(dir))}
+	e.run(dir, imageDir, flags)
+	return e
+}
+
+// StartExecdIn is StartExecd for a service that a service manager starts in a
+// control group which it has delegated (cgroup v2 only): the service makes its
+// own below that one.
+func StartExecdIn(t testing.TB, group, imageDir string, flags ...string) *Execd {
+	t.Helper()
+	RequireRoot(t)
+	dir, err := os.MkdirTemp("", "execd")
+	if err != nil {
+		t.Fatal(err)
 	}
+	e := &Execd{t: t, bin: Binaries(t), group: group, delegated: true}
+	e.run(dir, imageDir, flags)
+	return e
+}
+
+func (e *Execd) run(dir, imageDir string, flags []string) {
+	t := e.t
+	t.Helper()
+	e.Socket, e.StateDir, e.Images = filepath.Join(dir, "execd.sock"), filepath.Join(dir, "state"), imageDir
 	e.args = append([]string{"--socket", e.Socket, "--state-dir", e.StateDir, "--image-dir", imageDir,
 		"--cgroup-parent", e.group, "--ready-fd", "3"}, flags...)
 	e.Start()
@@ -103,7 +125,6 @@ func StartExecd(t testing.TB, imageDir string, flags ...string) *Execd {
 			t.Logf("the service's log:\n%s", e.log.String())
 		}
 	})
-	return e
 }
 
 // Start starts the service again after Kill or Stop.
@@ -120,6 +141,14 @@ func (e *Execd) Start() {
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A test that is killed must leave no service.
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if e.delegated {
+		group, err := os.Open(filepath.Join("/sys/fs/cgroup", e.group))
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		defer group.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
+	}
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {

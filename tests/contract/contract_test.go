@@ -4,8 +4,10 @@ package contract
 
 import (
 	"context"
+	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +26,9 @@ func TestGVisorThroughTheWire(t *testing.T) {
 		return s.(*testenv.Execd)
 	}
 	execenvtest.Run(t, execenvtest.Harness{
-		Image:  testenv.BareImage,
-		Served: true,
+		Image:    testenv.BareImage,
+		Served:   true,
+		Patience: patience(t),
 		New: func(t *testing.T) execenv.Environment {
 			s := testenv.StartExecd(t, images)
 			c := s.Dial()
@@ -62,6 +65,20 @@ func TestGVisorThroughTheWire(t *testing.T) {
 			}
 		},
 	})
+}
+
+// patience is longer than usual where AGENTDOCK_TEST_PATIENCE says so, for
+// machines that are slow because they are emulated.
+func patience(t *testing.T) time.Duration {
+	text := os.Getenv("AGENTDOCK_TEST_PATIENCE")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // breakable gives chosen sandboxes an image that does not boot.
