@@ -7,6 +7,7 @@ need_go
 need_linux "run all tests"
 need_root "run all tests"
 scripts/deps.sh --tests
+kernel=$(scripts/kernel.sh)
 
 say "gofmt"
 unformatted=$(gofmt -l .)
@@ -26,6 +27,7 @@ mapfile -t race <<<"$race"
 
 export AGENTDOCK_TEST_REQUIRE_REAL=1
 export AGENTDOCK_TEST_BIN=$PWD/bin
+export AGENTDOCK_TEST_KERNEL=$kernel
 gate=$(mktemp -d)
 trap 'rm -rf "$gate"' EXIT
 go build -buildvcs=false -o "$gate/testgate" ./tools/testgate
