@@ -120,7 +120,13 @@ func TestCountersOfVersion2(t *testing.T) {
 
 // Kernels before 5.14 have no cgroup.kill.
 func TestKillWithoutTheKillFile(t *testing.T) {
-	victim := exec.Command("sleep", "1000")
+	victim := exec.Command(os.Args[0])
+	victim.Env = append(os.Environ(), "CGROUP_TEST_CHILD=hold")
+	in, err := victim.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,13 +135,13 @@ func groupsOfOthersAreRefused(t *testing.T, h *cgroup.Hierarchy) {
 // delegatedService starts the service as systemd does with Delegate=yes.
 func delegatedService(t *testing.T, h *cgroup.Hierarchy) {
 	const unit = "system.slice/agentdock.service"
-	if err := h.Group(unit).Create(cgroup.Limits{}); err != nil {
-		t.Fatal(err)
+	startUnit := func() {
+		if err := h.Group(unit).Create(cgroup.Limits{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { // as systemd does when the service is gone
-		destroy(t, h.Group(unit+"/agentdock-service"))
-		destroy(t, h.Group(unit))
-	})
+	startUnit()
+	t.Cleanup(func() { trim(t, h, unit) })
 	s := testenv.StartExecdIn(t, unit, testenv.BareStore(t))
 	if got := groupOf(t, s.Pid()); got != unit+"/agentdock-service" {
 		t.Errorf("the service is in %s", got)
@@ -149,7 +150,7 @@ func delegatedService(t *testing.T, h *cgroup.Hierarchy) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	limits := run.DefaultLimits()
-	limits.MilliCPU, limits.MemoryBytes, limits.PIDs, limits.DiskBytes = 1500, 200*run.MiB, 100, 32*run.MiB
+	limits.MilliCPU, limits.MemoryBytes, limits.PIDs, limits.DiskBytes = 1500, 600*run.MiB, 64, 32*run.MiB
 	box, err := env.Create(ctx, execenv.Spec{ID: "one", Image: testenv.BareImage, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +182,13 @@ func delegatedService(t *testing.T, h *cgroup.Hierarchy) {
 			t.Errorf("memory.events: %s", events)
 		}
 	})
+	t.Run("fork_bomb_sees_EAGAIN", func(t *testing.T) {
+		r := wait(ctx, t, box, "forkbomb")
+		code := int(syscall.EAGAIN)
+		if r.Outcome.ExitCode == nil || *r.Outcome.ExitCode != code || !r.Outcome.Touched(run.LimitPIDs) {
+			t.Errorf("got %v (%s), want exit code %d and the limit named", r.Outcome, r.Outcome.Evidence, code)
+		}
+	})
 	t.Run("nothing_left_after_destroy", func(t *testing.T) {
 		if err := env.Destroy(ctx, "one"); err != nil {
 			t.Fatal(err)
@@ -195,6 +203,9 @@ func delegatedService(t *testing.T, h *cgroup.Hierarchy) {
 		}
 		group := groupOf(t, s.Sentry("two"))
 		s.Kill()
+		// Only a group that hands nothing on can be started in again.
+		trim(t, h, unit)
+		startUnit()
 		s.Start()
 		if h.Group(group).Exists() {
 			t.Errorf("%s exists", group)
@@ -203,6 +214,34 @@ func delegatedService(t *testing.T, h *cgroup.Hierarchy) {
 			t.Errorf("left: %q", left)
 		}
 	})
+}
+
+// trim removes a unit's group with all that is below, as systemd does when no
+// process of the unit is left. What was killed with the service may take a moment.
+func trim(t *testing.T, h *cgroup.Hierarchy, name string) {
+	t.Helper()
+	g := h.Group(name)
+	children, err := g.Children()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range children {
+		trim(t, h, filepath.Join(name, c))
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		pids, err := g.Procs()
+		if err != nil {
+			t.Error(err)
+		}
+		if len(pids) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s still holds %v", name, pids)
+			break
+		}
+	}
+	destroy(t, g)
 }
 
 func probeArchive(t *testing.T) *bytes.Reader {

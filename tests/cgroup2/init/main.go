@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -177,6 +178,7 @@ func makeGroup(s cgroup2.Step) error {
 // contained becomes the program argv in a control group namespace, whose root
 // is the group this process is in, with the hierarchy mounted as seen from there.
 func contained(argv []string) error {
+	runtime.LockOSThread() // namespaces are a thread's
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP | unix.CLONE_NEWNS); err != nil {
 		return err
 	}
