@@ -24,12 +24,15 @@ var (
 	symbolName = regexp.MustCompile(`^([a-z]\w*)\.(\w+(?:\.\w+)?)$`)
 	pathName   = regexp.MustCompile(`^(api|cmd|docs|fixtures|infrastructure|internal|scripts|tests|tools|\.ci)/[\w./-]+$`)
 	fileName   = regexp.MustCompile(`^[\w.-]+\.(go|md|sh|proto|mod|yml)$`)
-	makeTarget = regexp.MustCompile(`\bmake ([a-z-]+)`)
-	flagName   = regexp.MustCompile(`(?:^|\s)--([a-z][a-z-]+)`)
+	makeTarget = regexp.MustCompile(`^(?:sudo )?make ([a-z-]+)`)
+	flagName   = regexp.MustCompile(`(?:^|\s)--([a-z][a-z0-9-]+)`)
 	ourProgram = regexp.MustCompile(`^(sudo )?agentdock(-execd)?( |$)`)
 )
 
-// unexported methods are named without their package now and then.
+// theirNames are files that look like symbols of ours.
+var theirNames = map[string]bool{"cgroup.kill": true, "index.json": true, "guest.erofs": true}
+
+// methodName: documents name methods without their package now and then.
 var methodName = regexp.MustCompile(`^([A-Za-z]\w*)\.(\w+)$`)
 
 // check says what is wrong with one piece of text.
@@ -37,7 +40,7 @@ func (s *source) check(text string) (problems []string) {
 	wrong := func(what string) { problems = append(problems, what) }
 	switch {
 	case testName.MatchString(text):
-		if !s.tests[text] && !s.tests["Test"+strings.TrimPrefix(text, "Test")] {
+		if !s.tests[text] {
 			wrong("there is no such test")
 		}
 	case caseName.MatchString(text):
@@ -54,6 +57,9 @@ func (s *source) check(text string) (problems []string) {
 		}
 	case symbolName.MatchString(text):
 		m := symbolName.FindStringSubmatch(text)
+		if theirNames[text] {
+			break
+		}
 		if known := s.symbols[m[1]]; known != nil {
 			if !known[m[2]] {
 				wrong("package " + m[1] + " has no such symbol")
