@@ -107,7 +107,7 @@ func (s *source) typeNamed(name string) (members map[string]bool, ok bool) {
 }
 
 // theirFlags belong to programs of others that documents mention.
-var theirFlags = map[string]bool{"privileged": true, "overlay2": true}
+var theirFlags = map[string]bool{"overlay2": true}
 
 func (s *source) flag(name string) bool {
 	if theirFlags[name] {
