@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/sandbox"
 
@@ -20,10 +17,6 @@ import (
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
-
-// bootTimeout bounds the set-up inside a sandbox; it takes milliseconds on a
-// quiet machine.
-const bootTimeout = 30 * time.Second
 
 // box is one sandbox. It implements execenv.Sandbox.
 type box struct {
@@ -44,6 +37,7 @@ type box struct {
 
 	freeMu    sync.Mutex // one attempt to free at a time
 	container *container.Container
+	watched   bool             // ended will be closed
 	sentry    *sandbox.Sandbox // of container; its methods may be called concurrently
 	control   *initControl
 
@@ -79,174 +73,6 @@ func newBox(e *Environment, spec execenv.Spec, digest string) *box {
 
 func (b *box) dir() string { return filepath.Join(b.env.sandboxesDir(), b.spec.ID) }
 
-// boot makes everything the sandbox consists of. What it made when it fails is
-// for free to remove.
-func (b *box) boot(ctx context.Context, image string) error {
-	failed := func(err error) error {
-		return fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.spec.ID)
-	}
-	// The directory comes first: what exists is on record before it does.
-	if err := os.MkdirAll(b.dir(), 0o700); err != nil {
-		return failed(err)
-	}
-	if err := b.group.Create(hostLimits(b.spec.Limits)); err != nil {
-		return failed(err)
-	}
-	spec, err := containerSpec(b.spec, firstHostID+uint32(b.user), image, b.env.guestImage(), b.env.emptyRoot())
-	if err != nil {
-		return failed(err)
-	}
-	if err := writeBundle(b.dir(), spec); err != nil {
-		return failed(err)
-	}
-	ours, theirs, err := socketpair()
-	if err != nil {
-		return failed(err)
-	}
-	defer theirs.Close()
-	b.control = newInitControl(ours)
-	if err := b.given(ctx); err != nil {
-		return err
-	}
-	// Attached: the kernel kills the sentry when this process dies, however it
-	// dies.
-	c, err := container.New(b.env.conf, container.Args{
-		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
-		PassFiles: map[int]*os.File{3: theirs},
-	})
-	if err != nil {
-		return failed(err)
-	}
-	b.container, b.sentry = c, c.Sandbox
-	// No byte of the image has run yet. What does is in the group from now on.
-	if err := addTree(b.group, c.Sandbox.Getpid()); err != nil {
-		return failed(err)
-	}
-	if err := b.watch(); err != nil {
-		return failed(err)
-	}
-	if err := b.given(ctx); err != nil {
-		return err
-	}
-	if err := c.Start(b.env.conf); err != nil {
-		return failed(err)
-	}
-	if err := b.control.ready(time.Now().Add(bootTimeout)); err != nil {
-		return failed(err)
-	}
-	if err := b.given(ctx); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.outcome != nil {
-		return failed(fmt.Errorf("it ended at once: %s", b.outcome.Evidence))
-	}
-	b.state = execenv.StateRunning
-	if b.spec.Lifetime > 0 {
-		b.lifetime = time.AfterFunc(time.Until(b.created.Add(b.spec.Lifetime)), b.expire)
-	}
-	return nil
-}
-
-// expire ends the sandbox at the end of its lifetime.
-func (b *box) expire() {
-	b.mu.Lock()
-	b.expired = true
-	b.mu.Unlock()
-	b.abandon("its lifetime has passed")
-}
-
-// given fails if the creator or a Destroy has given the sandbox up.
-func (b *box) given(ctx context.Context) error {
-	select {
-	case <-b.gaveUp:
-		return fault.New(fault.Gone, "sandbox %s was destroyed while it was created", b.spec.ID)
-	default:
-	}
-	if err := ctx.Err(); err != nil {
-		return fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.spec.ID)
-	}
-	return nil
-}
-
-// hostLimits are the limits of the cgroup around the sentry. Guest processes
-// are limited inside, where a program sees an honest EAGAIN; the host's count
-// of threads is the outer wall and leaves room for the sentry's own and for
-// the several threads that serve one guest process.
-func hostLimits(l run.Limits) cgroup.Limits {
-	return cgroup.Limits{MilliCPU: l.MilliCPU, MemoryBytes: l.MemoryBytes, PIDs: 512 + 4*l.PIDs}
-}
-
-// addTree puts a process and all its descendants into the group. The sentry is
-// idle when it is called, but its helpers may still be on their way: repeat
-// until a pass finds nobody new.
-func addTree(g *cgroup.Group, root int) error {
-	inside := map[int]bool{}
-	for {
-		added := false
-		todo := []int{root}
-		for len(todo) > 0 {
-			pid := todo[0]
-			todo = append(todo[1:], children(pid)...)
-			if inside[pid] {
-				continue
-			}
-			if err := g.Add(pid); err != nil {
-				if errors.Is(err, unix.ESRCH) && pid != root {
-					continue
-				}
-				return err
-			}
-			inside[pid], added = true, true
-		}
-		if !added {
-			return nil
-		}
-	}
-}
-
-func children(pid int) []int {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	var pids []int
-	for _, l := range lists {
-		data, _ := os.ReadFile(l)
-		for _, f := range strings.Fields(string(data)) {
-			if pid, err := strconv.Atoi(f); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
-}
-
-// watch starts to wait for the end of the sentry, which may come at any time.
-func (b *box) watch() error {
-	fd, err := unix.PidfdOpen(b.sentry.Getpid(), unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("cannot watch the sandbox: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "sentry")
-	conn, err := f.SyscallConn()
-	if err != nil {
-		f.Close()
-		return err
-	}
-	go func() {
-		defer f.Close()
-		err := conn.Read(func(fd uintptr) bool {
-			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(poll, 0)
-			return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
-		})
-		if err != nil {
-			b.env.log.Error("cannot watch a sandbox", "sandbox", b.spec.ID, "error", err)
-		}
-		b.end()
-	}()
-	return nil
-}
-
 // end records why the sentry is gone, from what the host's kernel says.
 func (b *box) end() {
 	outcome := run.Outcome{Kind: run.InfrastructureLost, Evidence: "the sandbox's kernel process ended and nobody here ended it"}
@@ -270,15 +96,6 @@ func (b *box) end() {
 	}
 	b.mu.Unlock()
 	close(b.ended)
-}
-
-func outOfMemory(stats cgroup.Stats, limits run.Limits) run.Outcome {
-	return run.Outcome{
-		Kind: run.OutOfMemory,
-		Evidence: fmt.Sprintf("the host's kernel killed %d of the sandbox's processes for its memory limit of %d bytes (peak %d)",
-			stats.OOMKills, limits.MemoryBytes, stats.PeakMemoryBytes),
-		LimitsHit: []run.Limit{run.LimitMemory},
-	}
 }
 
 // giveUp marks the sandbox as wanted by nobody.
@@ -307,7 +124,9 @@ func (b *box) free() error {
 		if err := b.container.Destroy(); err != nil {
 			errs = append(errs, err)
 		} else {
-			<-b.ended
+			if b.watched {
+				<-b.ended
+			}
 			b.container = nil
 		}
 	}
@@ -398,16 +217,4 @@ func (b *box) alive() error {
 	default:
 		return fault.New(fault.Gone, "sandbox %s is being destroyed", b.spec.ID)
 	}
-}
-
-// sawPIDsHits remembers the highest count of process limit hits read so far.
-func (b *box) sawPIDsHits(n int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pidsHits = max(b.pidsHits, n)
-	return b.pidsHits
-}
-
-func usageOf(s cgroup.Stats) run.Usage {
-	return run.Usage{MemoryBytes: s.MemoryBytes, PeakMemoryBytes: s.PeakMemoryBytes, CPU: s.CPU}
 }

@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/outlog"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -39,6 +37,7 @@ type command struct {
 	hitsFrom  int64    // process limit hits before it started
 
 	stdin stdin
+	ended chan struct{} // closed once the first process has ended
 	done  chan struct{} // closed once result is set
 
 	mu     sync.Mutex
@@ -90,7 +89,7 @@ func (b *box) register(spec execenv.ExecSpec) (c *command, created bool, err err
 	c = &command{
 		box: b, id: spec.ID, spec: spec, limit: limits.WallClock,
 		log:     outlog.New(limits.OutputBytes),
-		started: make(chan struct{}), done: make(chan struct{}),
+		started: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 		hitsFrom: b.pidsHits,
 	}
 	b.execs[spec.ID] = c
@@ -180,6 +179,7 @@ func (c *command) follow(io *stdio) {
 	readers := io.read(c.log)
 	status, err := c.proc.wait()
 	timer.Stop()
+	close(c.ended)
 	if err == nil {
 		c.clear()
 	}
@@ -208,77 +208,6 @@ func (c *command) clear() {
 	c.proc.release()
 }
 
-// decide names the outcome from the status that the sandbox's kernel kept, the
-// host's counters, and what was done from here.
-func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
-	b := c.box
-	stats, err := b.group.Stats()
-	if err == nil && stats.OOMKills > 0 {
-		// The host's kernel picks one of the sandbox's processes; what is left
-		// is not a machine any more.
-		b.abandon("it went over its memory limit")
-		return outOfMemory(stats, b.spec.Limits), usageOf(stats)
-	}
-	outcome := c.ended(status)
-	usage := usageOf(stats)
-	// The program's end is known. If the sandbox ends just now, what else
-	// would be said about it is not, and that does not change the end.
-	if n, err := b.readPIDsHits(); err == nil && b.sawPIDsHits(n) > c.hitsFrom {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitPIDs)
-	}
-	if u, full, err := b.usage(); err == nil {
-		usage = u
-		outcome.LimitsHit = append(outcome.LimitsHit, full...)
-	}
-	if c.log.Truncated() {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitOutput)
-	}
-	if outcome.Kind == run.WallClock {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitWallClock)
-	}
-	return outcome, usage
-}
-
-// ended says what a wait status means, knowing what was done from here.
-func (c *command) ended(status unix.WaitStatus) run.Outcome {
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
-	switch {
-	case status.Exited():
-		return run.ExitedWith(status.ExitStatus(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
-	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
-		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", c.limit)}
-	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
-		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
-	default:
-		return run.SignalledBy(status.Signal(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
-	}
-}
-
-// lost is the outcome of a command whose sandbox is gone.
-func (c *command) lost(cause error) (run.Outcome, run.Usage) {
-	b := c.box
-	select {
-	case <-b.ended:
-	case <-time.After(killTimeout):
-		b.abandon(fmt.Sprintf("it does not answer: %v", cause))
-		<-b.ended
-	}
-	b.mu.Lock()
-	outcome := *b.outcome
-	b.mu.Unlock()
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
-	if outcome.Kind == run.InfrastructureLost && killed == run.WallClock {
-		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", c.limit),
-			LimitsHit: []run.Limit{run.LimitWallClock}}
-	}
-	stats, _ := b.group.Stats()
-	return outcome, usageOf(stats)
-}
-
 func (c *command) finish(outcome run.Outcome, usage run.Usage) {
 	c.log.Close()
 	c.mu.Lock()
@@ -296,20 +225,38 @@ func (c *command) finish(outcome run.Outcome, usage run.Usage) {
 	close(c.done)
 }
 
-// end kills the command for a reason; the first reason counts.
+// end kills the command for a reason; the first reason counts. The sandbox's
+// kernel is asked first. If it does not do it in time, whatever the cause, the
+// sandbox is ended: no limit depends on its good will.
 func (c *command) end(reason run.Kind) {
 	c.mu.Lock()
 	if c.killed == "" {
 		c.killed = reason
 	}
 	c.mu.Unlock()
-	if err := c.proc.kill(); err != nil {
+	asked := make(chan error, 1)
+	go func() { asked <- c.proc.kill() }()
+	timeout := time.NewTimer(killTimeout)
+	defer timeout.Stop()
+	var err error
+	select {
+	case err = <-asked:
+	case <-timeout.C:
+		err = errors.New("it does not answer")
+	}
+	if err == nil {
 		select {
-		case <-c.done:
-		case <-c.box.ended:
-		default:
-			c.box.abandon(fmt.Sprintf("a command cannot be killed: %v", err))
+		case <-c.ended:
+			return
+		case <-timeout.C:
+			err = errors.New("it was asked and nothing happened")
 		}
+	}
+	select {
+	case <-c.ended:
+	case <-c.box.ended:
+	default:
+		c.box.abandon(fmt.Sprintf("a command cannot be killed: %v", err))
 	}
 }
 
@@ -341,16 +288,37 @@ func (c *command) Signal(ctx context.Context, sig syscall.Signal) error {
 	if c.over() {
 		return nil
 	}
-	if err := c.proc.signal(sig, false); err != nil && !c.over() {
+	err := await(ctx, func() error { return c.proc.signal(sig, false) })
+	if err != nil && !c.over() {
 		return c.box.lost(err)
 	}
 	return nil
 }
 
+// await runs f, and leaves it behind when ctx ends first: a call to a sandbox's
+// kernel takes as long as that kernel likes.
+func await(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Kill implements execenv.Exec.
 func (c *command) Kill(ctx context.Context) error {
-	if !c.over() {
+	if c.over() {
+		return nil
+	}
+	err := await(ctx, func() error {
 		c.end(run.Cancelled)
+		return nil
+	})
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "killing command %s was not waited for; it is being killed", c.id)
 	}
 	return nil
 }

@@ -33,11 +33,17 @@ func DetachStdio() (stdin, stdout, stderr *os.File, err error) {
 	return stdin, stdout, stderr, nil
 }
 
-// emptyFile is a file of its own, in memory, without a name.
+// emptyFile is a file of its own, in memory, without a name, that stays empty
+// whoever gets it.
 func emptyFile() (*os.File, error) {
-	fd, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make an empty file: %w", err)
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("cannot seal an empty file: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "empty"), nil
 }

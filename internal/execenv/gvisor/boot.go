@@ -1,0 +1,193 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// bootTimeout bounds the set-up inside a sandbox; it takes milliseconds on a
+// quiet machine.
+const bootTimeout = 30 * time.Second
+
+// boot makes everything the sandbox consists of. What it made when it fails is
+// for free to remove.
+func (b *box) boot(ctx context.Context, image string) error {
+	failed := func(err error) error {
+		return fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.spec.ID)
+	}
+	// The directory comes first: what exists is on record before it does.
+	if err := os.MkdirAll(b.dir(), 0o700); err != nil {
+		return failed(err)
+	}
+	if err := b.group.Create(hostLimits(b.spec.Limits)); err != nil {
+		return failed(err)
+	}
+	spec, err := containerSpec(b.spec, firstHostID+uint32(b.user), image, b.env.guestImage(), b.env.emptyRoot())
+	if err != nil {
+		return failed(err)
+	}
+	if err := writeBundle(b.dir(), spec); err != nil {
+		return failed(err)
+	}
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return failed(err)
+	}
+	defer theirs.Close()
+	b.control = newInitControl(ours)
+	if err := b.given(ctx); err != nil {
+		return err
+	}
+	// Attached: the kernel kills the sentry when this process dies, however it
+	// dies.
+	c, err := container.New(b.env.conf, container.Args{
+		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
+		PassFiles: map[int]*os.File{3: theirs},
+	})
+	if err != nil {
+		return failed(err)
+	}
+	b.container, b.sentry = c, c.Sandbox
+	// No byte of the image has run yet. What does is in the group from now on.
+	if err := addTree(b.group, c.Sandbox.Getpid()); err != nil {
+		return failed(err)
+	}
+	if err := b.watch(); err != nil {
+		return failed(err)
+	}
+	if err := b.given(ctx); err != nil {
+		return err
+	}
+	if err := c.Start(b.env.conf); err != nil {
+		return failed(err)
+	}
+	if err := b.control.ready(time.Now().Add(bootTimeout)); err != nil {
+		return failed(err)
+	}
+	if err := b.given(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.outcome != nil {
+		return failed(fmt.Errorf("it ended at once: %s", b.outcome.Evidence))
+	}
+	b.state = execenv.StateRunning
+	if b.spec.Lifetime > 0 {
+		b.lifetime = time.AfterFunc(time.Until(b.created.Add(b.spec.Lifetime)), b.expire)
+	}
+	return nil
+}
+
+// expire ends the sandbox at the end of its lifetime.
+func (b *box) expire() {
+	b.mu.Lock()
+	b.expired = true
+	b.mu.Unlock()
+	b.abandon("its lifetime has passed")
+}
+
+// given fails if the creator or a Destroy has given the sandbox up.
+func (b *box) given(ctx context.Context) error {
+	select {
+	case <-b.gaveUp:
+		return fault.New(fault.Gone, "sandbox %s was destroyed while it was created", b.spec.ID)
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.spec.ID)
+	}
+	return nil
+}
+
+// hostLimits are the limits of the cgroup around the sentry. Guest processes
+// are limited inside, where a program sees an honest EAGAIN; the host's count
+// of threads is the outer wall and leaves room for the sentry's own and for
+// the several threads that serve one guest process.
+func hostLimits(l run.Limits) cgroup.Limits {
+	return cgroup.Limits{MilliCPU: l.MilliCPU, MemoryBytes: l.MemoryBytes, PIDs: 512 + 4*l.PIDs}
+}
+
+// addTree puts a process and all its descendants into the group. The sentry is
+// idle when it is called, but its helpers may still be on their way: repeat
+// until a pass finds nobody new.
+func addTree(g *cgroup.Group, root int) error {
+	inside := map[int]bool{}
+	for {
+		added := false
+		todo := []int{root}
+		for len(todo) > 0 {
+			pid := todo[0]
+			todo = append(todo[1:], children(pid)...)
+			if inside[pid] {
+				continue
+			}
+			if err := g.Add(pid); err != nil {
+				if errors.Is(err, unix.ESRCH) && pid != root {
+					continue
+				}
+				return err
+			}
+			inside[pid], added = true, true
+		}
+		if !added {
+			return nil
+		}
+	}
+}
+
+func children(pid int) []int {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	var pids []int
+	for _, l := range lists {
+		data, _ := os.ReadFile(l)
+		for _, f := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// watch starts to wait for the end of the sentry, which may come at any time.
+func (b *box) watch() error {
+	fd, err := unix.PidfdOpen(b.sentry.Getpid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("cannot watch the sandbox: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "sentry")
+	conn, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return err
+	}
+	b.watched = true
+	go func() {
+		defer f.Close()
+		err := conn.Read(func(fd uintptr) bool {
+			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(poll, 0)
+			return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
+		})
+		if err != nil {
+			b.env.log.Error("cannot watch a sandbox", "sandbox", b.spec.ID, "error", err)
+		}
+		b.end()
+	}()
+	return nil
+}

@@ -1,0 +1,103 @@
+package gvisor
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// decide names the outcome from the status that the sandbox's kernel kept, the
+// host's counters, and what was done from here.
+func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
+	b := c.box
+	stats, err := b.group.Stats()
+	if err == nil && stats.OOMKills > 0 {
+		// The host's kernel picks one of the sandbox's processes; what is left
+		// is not a machine any more.
+		b.abandon("it went over its memory limit")
+		return outOfMemory(stats, b.spec.Limits), usageOf(stats)
+	}
+	outcome := c.meaning(status)
+	usage := usageOf(stats)
+	// The program's end is known. If the sandbox ends just now, what else
+	// would be said about it is not, and that does not change the end.
+	if n, err := b.readPIDsHits(); err == nil && b.sawPIDsHits(n) > c.hitsFrom {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitPIDs)
+	}
+	if u, full, err := b.usage(); err == nil {
+		usage = u
+		outcome.LimitsHit = append(outcome.LimitsHit, full...)
+	}
+	if c.log.Truncated() {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitOutput)
+	}
+	if outcome.Kind == run.WallClock {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitWallClock)
+	}
+	return outcome, usage
+}
+
+// meaning says what a wait status means, knowing what was done from here.
+func (c *command) meaning(status unix.WaitStatus) run.Outcome {
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	switch {
+	case status.Exited():
+		return run.ExitedWith(status.ExitStatus(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
+	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
+		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", c.limit)}
+	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
+		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
+	default:
+		return run.SignalledBy(status.Signal(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
+	}
+}
+
+// lost is the outcome of a command whose sandbox is gone.
+func (c *command) lost(cause error) (run.Outcome, run.Usage) {
+	b := c.box
+	select {
+	case <-b.ended:
+	case <-time.After(killTimeout):
+		b.abandon(fmt.Sprintf("it does not answer: %v", cause))
+		<-b.ended
+	}
+	b.mu.Lock()
+	outcome := *b.outcome
+	b.mu.Unlock()
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	if outcome.Kind == run.InfrastructureLost && killed == run.WallClock {
+		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", c.limit),
+			LimitsHit: []run.Limit{run.LimitWallClock}}
+	}
+	stats, _ := b.group.Stats()
+	return outcome, usageOf(stats)
+}
+
+func outOfMemory(stats cgroup.Stats, limits run.Limits) run.Outcome {
+	return run.Outcome{
+		Kind: run.OutOfMemory,
+		Evidence: fmt.Sprintf("the host's kernel killed %d of the sandbox's processes for its memory limit of %d bytes (peak %d)",
+			stats.OOMKills, limits.MemoryBytes, stats.PeakMemoryBytes),
+		LimitsHit: []run.Limit{run.LimitMemory},
+	}
+}
+
+// sawPIDsHits remembers the highest count of process limit hits read so far.
+func (b *box) sawPIDsHits(n int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pidsHits = max(b.pidsHits, n)
+	return b.pidsHits
+}
+
+func usageOf(s cgroup.Stats) run.Usage {
+	return run.Usage{MemoryBytes: s.MemoryBytes, PeakMemoryBytes: s.PeakMemoryBytes, CPU: s.CPU}
+}
