@@ -1,0 +1,216 @@
+// Package execenvtest is the contract suite of the port execenv: one case or
+// more for every numbered clause of its protocol, run against every adapter
+// and through the wire.
+//
+// A case knows the port and nothing else: what an environment does not
+// enforce is told by its Capabilities, never by its name. Cases run the probe
+// (package probe beside this one), a vocabulary of small programs, as
+//
+//	exit N · echo ARG… · args ARG… · env · pwd · cat · hold
+//	streams N            N numbered lines to each stream, in turn
+//	bytes                every byte value, and what is no UTF-8
+//	flood STREAM N       N bytes of the pattern i%251
+//	raise N · trap N…    end by a signal · print the signals that come
+//	ignore-term · stop-self
+//	forkbomb · forkstorm processes until EAGAIN · processes without end
+//	family FILE · daemon FILE [stop]
+//	                     a child, a detached one, that beats in FILE
+//	ps                   the processes to be seen
+//	alloc N · fill FILE · touch DIR N
+//	write · read · remove · mkdir · symlink · mkfifo · mksock · tree
+//	writable · id · net [tcp:ADDR | udp:ADDR | lookup:NAME]…
+//	listen NET ADDR · dial NET ADDR
+//	tty · winch N
+//
+// Verbs that fail print "error NAME" and exit with the error's number.
+package execenvtest
+
+import (
+	"sort"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+)
+
+// Harness is what the suite needs to know about an environment. Only New and
+// Image are required.
+type Harness struct {
+	// New makes a fresh environment, which the test's clean-up closes. Every
+	// case calls it once.
+	New func(t *testing.T) execenv.Environment
+	// Image goes into Spec.Image. It needs no contents: the probe is static.
+	Image string
+	// Probe is the probe's contents; nil builds the real one. It is put into
+	// the workspace of each sandbox as ".probe".
+	Probe []byte
+	// Leftovers names what the host still holds for an environment without
+	// sandboxes (processes, cgroups, mounts, files). Checked after each case.
+	Leftovers func(t *testing.T, env execenv.Environment) []string
+	// KillInfrastructure ends a sandbox from outside, as a crash would (X10).
+	KillInfrastructure func(t *testing.T, env execenv.Environment, id string)
+	// Restart ends the owner of env as kill -9 would and starts a new one
+	// on the same state.
+	Restart func(t *testing.T, env execenv.Environment) execenv.Environment
+	// FailCreate makes creating this ID fail half-way, FailDestroy makes
+	// freeing it fail, until the function returned is called.
+	FailCreate, FailDestroy func(t *testing.T, env execenv.Environment, id string) (heal func())
+	// Patience is how long a case waits for what must happen; 0 is a minute.
+	Patience time.Duration
+}
+
+// CaseInfo describes a case.
+type CaseInfo struct {
+	// Clause of the protocol that the case is about ("P1").
+	Clause string
+	// Name without the clause ("create_is_idempotent").
+	Name string
+}
+
+// Test is the case's subtest: "P1_create_is_idempotent".
+func (c CaseInfo) Test() string { return c.Clause + "_" + c.Name }
+
+// testCase is a row of a case table.
+type testCase struct {
+	clause, name string
+	// needs, if set, names a capability the environment lacks for the case.
+	needs func(execenv.Capabilities, Harness) (missing string)
+	run   func(*C)
+	// alone keeps the case from running beside others.
+	alone bool
+}
+
+func tables() []testCase {
+	var all []testCase
+	for _, table := range [][]testCase{
+		createCases, destroyCases, lifecycleCases,
+		outcomeCases, notStartedCases, surroundingCases,
+		clockCases, treeCases, limitCases, execCases,
+		outputCases, inputCases, ttyCases,
+		putCases, hostileArchiveCases, getCases,
+		isolationCases, concurrencyCases,
+	} {
+		all = append(all, table...)
+	}
+	sort.SliceStable(all, func(i, j int) bool { return clauseLess(all[i].clause, all[j].clause) })
+	return all
+}
+
+// clauseLess orders clauses as the protocol does: P, X, O, A, G, by number.
+func clauseLess(a, b string) bool {
+	const order = "PXOAG"
+	if a[0] != b[0] {
+		return strings.IndexByte(order, a[0]) < strings.IndexByte(order, b[0])
+	}
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// Cases lists the suite, in the protocol's order.
+func Cases() []CaseInfo {
+	var infos []CaseInfo
+	for _, c := range tables() {
+		infos = append(infos, CaseInfo{Clause: c.clause, Name: c.name})
+	}
+	return infos
+}
+
+// NotEnforceable begins the message of every case that is skipped because the
+// environment declares that it cannot hold what the case is about.
+const NotEnforceable = "not enforceable here: "
+
+// Run runs the suite. Each case is a subtest, named by its clause.
+func Run(t *testing.T, h Harness) {
+	if h.Patience == 0 {
+		h.Patience = time.Minute
+	}
+	before := goroutines()
+	var ran, skipped atomic.Int32
+	t.Run("cases", func(t *testing.T) {
+		for _, tc := range tables() {
+			t.Run(tc.clause+"_"+tc.name, func(t *testing.T) {
+				if !tc.alone {
+					t.Parallel()
+				}
+				c := newCase(t, h)
+				if tc.needs != nil {
+					if missing := tc.needs(c.caps, h); missing != "" {
+						skipped.Add(1)
+						t.Skip(NotEnforceable + missing)
+					}
+				}
+				ran.Add(1)
+				tc.run(c)
+			})
+		}
+	})
+	noGoroutinesLeft(t, before)
+	t.Logf("%d cases ran, %d not enforceable here", ran.Load(), skipped.Load())
+}
+
+// What a case may need.
+
+func needsTTY(caps execenv.Capabilities, _ Harness) string { return unless(caps.TTY, "terminals") }
+
+func needsMemory(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.Memory, "memory limit")
+}
+
+func needsPIDs(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.PIDs, "pids limit")
+}
+
+func needsDisk(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.Disk, "disk limit")
+}
+
+func needsInodes(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.Inodes, "inode limit")
+}
+
+func needsOutput(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.Output, "output limit")
+}
+
+func needsClock(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.WallClock, "wall clock limit")
+}
+
+func needsUnprivileged(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Unprivileged, "unprivileged user")
+}
+
+func needsReadOnlyRoot(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.ReadOnlyRoot, "read-only root")
+}
+
+func needsNoNetwork(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.NetworkNone, "no network")
+}
+
+func needsKill(_ execenv.Capabilities, h Harness) string {
+	return unless(h.KillInfrastructure != nil, "killing a sandbox from outside")
+}
+
+func needsRestart(_ execenv.Capabilities, h Harness) string {
+	return unless(h.Restart != nil, "restart of the owner")
+}
+
+func needsFailCreate(_ execenv.Capabilities, h Harness) string {
+	return unless(h.FailCreate != nil, "making Create fail half-way")
+}
+
+func needsFailDestroy(_ execenv.Capabilities, h Harness) string {
+	return unless(h.FailDestroy != nil, "making Destroy fail")
+}
+
+func unless(ok bool, missing string) string {
+	if ok {
+		return ""
+	}
+	return missing
+}
