@@ -2,8 +2,9 @@
 // read-only and started by the execution service only:
 //
 //	agentdock-guest init JSON         set-up, then process 1 (see guest.Setup)
-//	agentdock-guest unpack DIR        tar from stdin
-//	agentdock-guest pack DIR MAX [PATTERN…]   tar to stdout
+//	agentdock-guest unpack ROOT DIR                tar from stdin
+//	agentdock-guest pack ROOT DIR MAX [PATTERN…]   tar to stdout
+//	agentdock-guest exec COMMAND                   see guest.Command
 package main
 
 import (
@@ -32,14 +33,16 @@ func dispatch(args []string) error {
 			return fmt.Errorf("cannot read the set-up: %w", err)
 		}
 		return guest.Init(setup)
-	case len(args) == 2 && args[0] == "unpack":
-		return guest.Unpack(args[1], os.Stdin)
-	case len(args) >= 3 && args[0] == "pack":
-		most, err := strconv.ParseInt(args[2], 10, 64)
+	case len(args) == 3 && args[0] == "unpack":
+		return guest.Unpack(args[1], args[2], os.Stdin)
+	case len(args) >= 4 && args[0] == "pack":
+		most, err := strconv.ParseInt(args[3], 10, 64)
 		if err != nil {
 			return fmt.Errorf("cannot read the limit: %w", err)
 		}
-		return guest.Pack(args[1], args[3:], most, os.Stdout)
+		return guest.Pack(args[1], args[2], args[4:], most, os.Stdout)
+	case len(args) == 2 && args[0] == "exec":
+		return guest.Exec(args[1])
 	}
 	return errors.New("agentdock-guest is started by agentdock-execd inside a sandbox; it is of no use elsewhere")
 }

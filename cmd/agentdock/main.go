@@ -51,6 +51,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newVersion())
+	root.AddCommand(newImage(), newVersion())
 	return root
 }

@@ -104,8 +104,8 @@ func (h *Hierarchy) Group(name string) *Group {
 	return &Group{h: h, path: strings.TrimPrefix(path.Clean("/"+name), "/")}
 }
 
-// dirs are all directories that make up the group, memory first.
-func (g *Group) dirs() []string {
+// Dirs are all directories that make up the group, memory first.
+func (g *Group) Dirs() []string {
 	if g.h.v2 {
 		return []string{filepath.Join(g.h.root, g.path)}
 	}
@@ -137,7 +137,7 @@ func (g *Group) Create(l Limits) (err error) {
 			return err
 		}
 	}
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (h *Hierarchy) delegate(name string) error {
 
 // Add moves a process, all its threads, into the group.
 func (g *Group) Add(pid int) error {
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		if err := write(filepath.Join(d, "cgroup.procs"), int64(pid)); err != nil {
 			return fmt.Errorf("cannot put process %d into control group %s: %w", pid, g.path, err)
 		}
@@ -235,7 +235,7 @@ func (g *Group) Add(pid int) error {
 func (g *Group) Procs() ([]int, error) {
 	seen := map[int]bool{}
 	var pids []int
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		data, err := os.ReadFile(filepath.Join(d, "cgroup.procs"))
 		if gone(err) {
 			continue
@@ -255,7 +255,7 @@ func (g *Group) Procs() ([]int, error) {
 
 // Exists reports whether any directory of the group exists.
 func (g *Group) Exists() bool {
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		if _, err := os.Lstat(d); err == nil {
 			return true
 		}
@@ -267,7 +267,7 @@ func (g *Group) Exists() bool {
 func (g *Group) Children() ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		entries, err := os.ReadDir(d)
 		if gone(err) {
 			continue
@@ -317,7 +317,7 @@ func (g *Group) kill() {
 
 func (g *Group) removeOnce() error {
 	var first error
-	for _, d := range g.dirs() {
+	for _, d := range g.Dirs() {
 		if err := unix.Rmdir(d); err != nil && !gone(err) && first == nil {
 			first = err
 		}

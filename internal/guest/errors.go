@@ -13,6 +13,7 @@ const (
 	ExitInvalid   = 3
 	ExitExhausted = 4
 	ExitOther     = 5
+	ExitMissing   = 6
 )
 
 // Invalid is an archive or request that can never succeed.
@@ -23,6 +24,9 @@ func (e *Invalid) Error() string { return e.Reason }
 func invalid(format string, args ...any) error {
 	return &Invalid{Reason: fmt.Sprintf(format, args...)}
 }
+
+// ErrMissing says that what was asked for does not exist.
+var ErrMissing = errors.New("it does not exist")
 
 // ErrTooLarge says that there is more to pack than was allowed.
 var ErrTooLarge = errors.New("the files are larger than the limit")
@@ -37,6 +41,8 @@ func ExitStatus(err error) int {
 		return ExitInvalid
 	case errors.Is(err, ErrTooLarge), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return ExitExhausted
+	case errors.Is(err, ErrMissing):
+		return ExitMissing
 	default:
 		return ExitOther
 	}

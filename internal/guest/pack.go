@@ -15,21 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pack writes what is below dir and matches one of the patterns (all, if there
-// are none) as tar: regular files, directories and symlinks. A directory that
-// matches is packed with everything in it. Nothing is followed; what is neither
-// of the three is left out. More than most bytes of contents is ErrTooLarge.
-func Pack(dir string, patterns []string, most int64, w io.Writer) error {
-	root, err := unix.Open(dir, dirFlags, 0)
+// Pack writes what is in the directory dir below root and matches one of the
+// patterns (all, if there are none) as tar: regular files, directories and
+// symlinks. Nothing is followed; what is neither of the three is left out. More
+// than most bytes of contents is ErrTooLarge.
+func Pack(root, dir string, patterns []string, most int64, w io.Writer) error {
+	t, err := openTree(root, dir, false)
 	if err != nil {
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			return invalid("%s is not a directory", dir)
-		}
-		return fmt.Errorf("cannot open %s: %w", dir, err)
+		return err
 	}
 	out := bufio.NewWriterSize(w, 256<<10)
 	p := &packer{tar: tar.NewWriter(out), patterns: patterns, left: most, buf: make([]byte, 256<<10)}
-	if err := p.walk(root, "", len(patterns) == 0); err != nil {
+	if err := p.walk(t.root, ""); err != nil {
 		return err
 	}
 	if err := p.tar.Close(); err != nil {
@@ -46,7 +43,7 @@ type packer struct {
 }
 
 // walk packs the directory fd, which it closes.
-func (p *packer) walk(fd int, name string, all bool) error {
+func (p *packer) walk(fd int, name string) error {
 	d := os.NewFile(uintptr(fd), name)
 	defer d.Close()
 	names, err := d.Readdirnames(-1)
@@ -55,14 +52,14 @@ func (p *packer) walk(fd int, name string, all bool) error {
 	}
 	sort.Strings(names)
 	for _, n := range names {
-		if err := p.entry(fd, n, path.Join(name, n), all); err != nil {
+		if err := p.entry(fd, n, path.Join(name, n)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *packer) entry(parent int, base, name string, all bool) error {
+func (p *packer) entry(parent int, base, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		if errors.Is(err, unix.ENOENT) {
@@ -70,7 +67,7 @@ func (p *packer) entry(parent int, base, name string, all bool) error {
 		}
 		return fmt.Errorf("cannot stat %q: %w", name, err)
 	}
-	all = all || p.matches(name)
+	wanted := p.matches(name)
 	h := &tar.Header{
 		Name:    name,
 		Mode:    int64(st.Mode & 0o777),
@@ -79,19 +76,19 @@ func (p *packer) entry(parent int, base, name string, all bool) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		if all {
+		if wanted {
 			h.Typeflag, h.Name = tar.TypeDir, name+"/"
 			if err := p.tar.WriteHeader(h); err != nil {
 				return headerError(name, err)
 			}
 		}
-		fd, err := unix.Openat(parent, base, dirFlags, 0)
+		fd, err := openDir(parent, base)
 		if err != nil {
 			return fmt.Errorf("cannot open directory %q: %w", name, err)
 		}
-		return p.walk(fd, name, all)
+		return p.walk(fd, name)
 	case unix.S_IFLNK:
-		if !all {
+		if !wanted {
 			return nil
 		}
 		target := make([]byte, unix.PathMax)
@@ -102,7 +99,7 @@ func (p *packer) entry(parent int, base, name string, all bool) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, string(target[:n])
 		return headerError(name, p.tar.WriteHeader(h))
 	case unix.S_IFREG:
-		if !all {
+		if !wanted {
 			return nil
 		}
 		return p.file(parent, base, h)
@@ -144,6 +141,9 @@ func (p *packer) file(parent int, base string, h *tar.Header) error {
 }
 
 func (p *packer) matches(name string) bool {
+	if len(p.patterns) == 0 {
+		return true
+	}
 	for _, pattern := range p.patterns {
 		if ok, err := doublestar.Match(pattern, name); ok && err == nil {
 			return true

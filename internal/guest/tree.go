@@ -21,14 +21,48 @@ type step struct {
 	fd   int
 }
 
-const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-
-func openTree(dir string) (*tree, error) {
-	fd, err := unix.Open(dir, dirFlags, 0)
+// openDir opens a directory that is not reached through a symlink. It does not
+// use O_DIRECTORY: gVisor, asked for a directory, follows a last symlink in
+// spite of O_NOFOLLOW. Non-blocking, in case it is a fifo.
+func openDir(parent int, name string) (int, error) {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open %s: %w", dir, err)
+		return -1, err
 	}
-	return &tree{root: fd}, nil
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		unix.Close(fd)
+		return -1, unix.ENOTDIR
+	}
+	return fd, nil
+}
+
+// openTree opens the directory rel below root, which is ours. With create, what
+// is missing is made.
+func openTree(root, rel string, create bool) (*tree, error) {
+	elems, err := split(rel)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openDir(unix.AT_FDCWD, root)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", root, err)
+	}
+	above := &tree{root: fd}
+	defer above.close()
+	at, err := above.dir(elems, create)
+	if err != nil {
+		return nil, err
+	}
+	at, err = unix.FcntlInt(uintptr(at), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{root: at}, nil
 }
 
 func (t *tree) close() {
@@ -56,14 +90,16 @@ func (t *tree) dir(elems []string, create bool) (int, error) {
 		fd = t.path[common-1].fd
 	}
 	for i := common; i < len(elems); i++ {
-		next, err := unix.Openat(fd, elems[i], dirFlags, 0)
+		next, err := openDir(fd, elems[i])
 		if create && errors.Is(err, unix.ENOENT) {
 			if err = unix.Mkdirat(fd, elems[i], 0o755); err == nil || errors.Is(err, unix.EEXIST) {
-				next, err = unix.Openat(fd, elems[i], dirFlags, 0)
+				next, err = openDir(fd, elems[i])
 			}
 		}
 		switch {
-		case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		case errors.Is(err, unix.ENOENT):
+			return -1, fmt.Errorf("directory %q: %w", strings.Join(elems[:i+1], "/"), ErrMissing)
+		case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
 			return -1, invalid("%q is not a directory (a file or a symlink)", strings.Join(elems[:i+1], "/"))
 		case errors.Is(err, unix.ENAMETOOLONG):
 			return -1, invalid("name %.40q… is too long", elems[i])

@@ -13,14 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack reads a tar stream and makes its entries below dir, which it creates.
-// No entry is made through a symlink, above dir or over a special file.
-// Owners are ignored: everything belongs to the user that unpacks.
-func Unpack(dir string, r io.Reader) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	t, err := openTree(dir)
+// Unpack reads a tar stream and makes its entries in the directory dir below
+// root, which it creates. Nothing is made through a symlink, above dir or over a
+// special file. Owners are ignored: everything belongs to the user that
+// unpacks.
+func Unpack(root, dir string, r io.Reader) error {
+	t, err := openTree(root, dir, true)
 	if err != nil {
 		return err
 	}

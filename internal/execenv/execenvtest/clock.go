@@ -103,7 +103,7 @@ func timeoutWins(c *C) {
 func clockBeatsIgnorance(c *C) {
 	b := c.create()
 	spec := probe("ignore-term")
-	spec.Timeout = time.Second
+	spec.Timeout = 2 * time.Second
 	r := b.exec(spec).finish()
 	c.wallClock("ignore-term", r.Result, spec.Timeout)
 	if r.stdout != "ready\n" {
@@ -122,7 +122,7 @@ func clockEndsStopped(c *C) {
 func clockKillsTree(c *C) {
 	b := c.create()
 	spec := probe("family", "/workspace/clocked")
-	spec.Timeout = 2 * time.Second
+	spec.Timeout = 3 * time.Second
 	p := b.exec(spec)
 	p.await("ready")
 	b.sees("clocked")

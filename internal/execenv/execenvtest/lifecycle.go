@@ -153,7 +153,7 @@ func lost(c *C) {
 // lifetime reads "ends the sandbox" as: the clock ended it, and with it every
 // command in it.
 func lifetime(c *C) {
-	const life = 1500 * time.Millisecond
+	const life = 3 * time.Second
 	b := c.create(func(s *execenv.Spec) { s.Lifetime = life })
 	info, err := b.Info(c.ctx())
 	c.ok("Info", err)

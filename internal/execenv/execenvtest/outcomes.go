@@ -76,8 +76,8 @@ func signalDelivered(c *C) {
 
 func signalEnds(c *C) {
 	b := c.create()
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL, syscall.SIGUSR1} {
-		// A program that the signal's default action ends: nothing is trapped.
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL, syscall.SIGHUP} {
+		// A program that traps nothing.
 		p := b.start("hold")
 		p.await("ready")
 		c.ok("Signal", p.Signal(c.ctx(), sig))

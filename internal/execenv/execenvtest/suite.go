@@ -144,7 +144,7 @@ func Run(t *testing.T, h Harness) {
 					}
 				}
 				ran.Add(1)
-				tc.run(c)
+				c.watch(tc.run)
 			})
 		}
 	})

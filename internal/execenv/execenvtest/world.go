@@ -328,6 +328,21 @@ func (c *C) soon(what string, f func()) {
 	}
 }
 
+// watch runs a case and gives it up when it takes far longer than its own
+// waiting can explain: a method that ignores its context must fail its case,
+// not hang the suite.
+func (c *C) watch(run func(*C)) {
+	done := make(chan struct{})
+	go func() { defer close(done); run(c) }()
+	select {
+	case <-done:
+	case <-time.After(4 * c.h.Patience):
+		buf := make([]byte, 1<<20)
+		buf = buf[:runtime.Stack(buf, true)]
+		c.Errorf("the case has not ended after %s: a method ignores its context\n%s", 4*c.h.Patience, buf)
+	}
+}
+
 // together runs f n times at once.
 func together(n int, f func(i int)) {
 	var wg sync.WaitGroup

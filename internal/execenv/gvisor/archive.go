@@ -20,15 +20,14 @@ const archiveBytes = 16 << 30
 // PutArchive implements execenv.Sandbox. The stream is unpacked in the sandbox by
 // the helper, as the unprivileged user.
 func (b *box) PutArchive(ctx context.Context, dir string, r io.Reader) error {
-	path, err := execenv.WorkspacePath(dir)
-	if err != nil {
+	if _, err := execenv.WorkspacePath(dir); err != nil {
 		return err
 	}
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot put the archive")
 	}
-	t, err := b.startTool([]string{"unpack", path}, theirs, nil)
+	t, err := b.startTool([]string{"unpack", execenv.Workspace, dir}, theirs, nil)
 	if err != nil {
 		ours.Close()
 		return err
@@ -67,10 +66,6 @@ func (b *box) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w io.W
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	path, err := execenv.WorkspacePath(req.Dir)
-	if err != nil {
-		return err
-	}
 	most := req.MaxBytes
 	if most == 0 {
 		most = archiveBytes
@@ -80,7 +75,7 @@ func (b *box) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w io.W
 		return fault.Wrap(fault.Internal, err, "cannot get the archive")
 	}
 	defer ours.Close()
-	argv := append([]string{"pack", path, strconv.FormatInt(most, 10)}, req.Patterns...)
+	argv := append([]string{"pack", execenv.Workspace, req.Dir, strconv.FormatInt(most, 10)}, req.Patterns...)
 	t, err := b.startTool(argv, nil, theirs)
 	if err != nil {
 		return err

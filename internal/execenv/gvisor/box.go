@@ -25,9 +25,6 @@ import (
 // quiet machine.
 const bootTimeout = 30 * time.Second
 
-// freeTimeout bounds one attempt to free a sandbox.
-const freeTimeout = 30 * time.Second
-
 // box is one sandbox. It implements execenv.Sandbox.
 type box struct {
 	env     *Environment
@@ -49,10 +46,14 @@ type box struct {
 	sentry    *sandbox.Sandbox // of container; its methods may be called concurrently
 	control   *initControl
 
-	startMu sync.Mutex // see start
+	startMu sync.Mutex // see startText
+	// lifetime is nil without one. It is stopped when the sandbox is freed.
+	lifetime *time.Timer
 
 	mu       sync.Mutex
 	state    execenv.State
+	freed    bool
+	expired  bool
 	outcome  *run.Outcome
 	slots    slots
 	execs    map[string]*command
@@ -141,7 +142,18 @@ func (b *box) boot(ctx context.Context, image string) error {
 		return failed(fmt.Errorf("it ended at once: %s", b.outcome.Evidence))
 	}
 	b.state = execenv.StateRunning
+	if b.spec.Lifetime > 0 {
+		b.lifetime = time.AfterFunc(time.Until(b.created.Add(b.spec.Lifetime)), b.expire)
+	}
 	return nil
+}
+
+// expire ends the sandbox at the end of its lifetime.
+func (b *box) expire() {
+	b.mu.Lock()
+	b.expired = true
+	b.mu.Unlock()
+	b.abandon("its lifetime has passed")
 }
 
 // given fails if the creator or a Destroy has given the sandbox up.
@@ -238,15 +250,19 @@ func (b *box) watch() error {
 func (b *box) end() {
 	outcome := run.Outcome{Kind: run.InfrastructureLost, Evidence: "the sandbox's kernel process ended and nobody here ended it"}
 	stats, err := b.group.Stats()
-	select {
-	case <-b.gaveUp:
+	b.mu.Lock()
+	switch {
+	case err == nil && stats.OOMKills > 0:
+		outcome = outOfMemory(stats, b.spec.Limits)
+	case b.state == execenv.StateDestroying:
 		outcome = run.Outcome{Kind: run.Cancelled, Evidence: "the sandbox was destroyed"}
-	default:
-		if err == nil && stats.OOMKills > 0 {
-			outcome = outOfMemory(stats, b.spec.Limits)
+	case b.expired:
+		outcome = run.Outcome{
+			Kind:      run.WallClock,
+			Evidence:  fmt.Sprintf("the sandbox's lifetime of %s had passed", b.spec.Lifetime),
+			LimitsHit: []run.Limit{run.LimitWallClock},
 		}
 	}
-	b.mu.Lock()
 	b.outcome = &outcome
 	if b.state == execenv.StateRunning {
 		b.state = execenv.StateEnded
@@ -280,7 +296,10 @@ func (b *box) free() error {
 	b.giveUp()
 	b.freeMu.Lock()
 	defer b.freeMu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), freeTimeout)
+	if b.lifetime != nil {
+		b.lifetime.Stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
 	var errs []error
 	if b.container != nil {
@@ -304,6 +323,9 @@ func (b *box) free() error {
 	if err := os.RemoveAll(b.dir()); err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.spec.ID)
 	}
+	b.mu.Lock()
+	b.freed = true
+	b.mu.Unlock()
 	return nil
 }
 
@@ -321,7 +343,22 @@ func (b *box) commands() []*command {
 func (b *box) ID() string { return b.spec.ID }
 
 // Info implements execenv.Sandbox.
-func (b *box) Info(context.Context) (execenv.Info, error) { return b.info(), nil }
+func (b *box) Info(context.Context) (execenv.Info, error) {
+	if err := b.known(); err != nil {
+		return execenv.Info{}, err
+	}
+	return b.info(), nil
+}
+
+// known fails with NotFound once nothing is left of the sandbox.
+func (b *box) known() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed {
+		return fault.New(fault.NotFound, "sandbox %s does not exist any more", b.spec.ID)
+	}
+	return nil
+}
 
 func (b *box) info() execenv.Info {
 	b.mu.Lock()

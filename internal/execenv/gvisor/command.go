@@ -99,6 +99,9 @@ func (b *box) register(spec execenv.ExecSpec) (c *command, created bool, err err
 
 // AttachExec implements execenv.Sandbox.
 func (b *box) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {
+	if err := b.known(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	c, ok := b.execs[id]
 	b.mu.Unlock()

@@ -60,6 +60,8 @@ type Environment struct {
 	group     string // below which each sandbox has its own
 	lock      *os.File
 	log       *slog.Logger
+	// freeTimeout bounds one attempt to free a sandbox.
+	freeTimeout time.Duration
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -100,6 +102,8 @@ func New(cfg Config) (*Environment, error) {
 		lock:      lock,
 		log:       cfg.Logger,
 		boxes:     map[string]*box{},
+
+		freeTimeout: 30 * time.Second,
 	}
 	if err := e.start(); err != nil {
 		lock.Close()

@@ -15,5 +15,9 @@ func TestMain(m *testing.M) {
 	}
 	// go test gives the null device, whose owner gVisor would change.
 	os.Stdin = empty
-	os.Exit(m.Run())
+	code := m.Run()
+	if dir, err := testDir(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
 }

@@ -3,11 +3,13 @@ package gvisor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -53,10 +56,78 @@ type launch struct {
 	tty   bool
 }
 
-// start starts a process that is in its slot's group from its first
+// start starts a process, whatever bytes its command is made of.
+func (b *box) start(l launch) (*process, error) {
+	if l.isText() {
+		return b.startText(l)
+	}
+	return b.startBytes(l)
+}
+
+// isText reports whether gVisor's control connection, which speaks JSON, can
+// carry the command.
+func (l launch) isText() bool {
+	for _, list := range [][]string{l.argv, l.env, {l.dir}} {
+		for _, s := range list {
+			if !utf8.ValidString(s) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// helperPIDs is how many threads the guest helper may need.
+const helperPIDs = 32
+
+// startBytes starts a command through the guest helper, which gets it encoded
+// and then becomes the program.
+func (b *box) startBytes(l launch) (*process, error) {
+	if l.area == programs && b.spec.Limits.PIDs < helperPIDs {
+		return nil, fault.New(fault.Invalid, "a command that is not UTF-8 needs a process limit of at least %d", helperPIDs)
+	}
+	encoded, err := guest.NewCommand(l.argv, l.env, l.dir)
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "cannot encode the command")
+	}
+	failure, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "cannot start the command")
+	}
+	defer failure.Close()
+	l.argv, l.env, l.dir = []string{guestPath, "exec", encoded}, nil, "/"
+	l.files = append(l.files[:len(l.files):len(l.files)], theirs)
+	p, err := b.startText(l)
+	theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	// The helper's end closes when the program starts.
+	_ = failure.SetReadDeadline(time.Now().Add(controlTimeout))
+	reason, err := io.ReadAll(io.LimitReader(failure, 4096))
+	if err == nil && len(reason) == 0 {
+		return p, nil
+	}
+	if killErr := p.kill(); killErr != nil {
+		return nil, b.lost(killErr)
+	}
+	if _, waitErr := p.wait(); waitErr != nil {
+		return nil, b.lost(waitErr)
+	}
+	if emptyErr := p.empty(time.Now().Add(killTimeout)); emptyErr != nil {
+		return nil, b.lost(emptyErr)
+	}
+	p.release()
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "cannot start the command")
+	}
+	return nil, &errNotStarted{reason: strings.ToValidUTF8(string(reason), "?")}
+}
+
+// startText starts a process that is in its slot's group from its first
 // instruction on. gVisor starts a process in the group in which init is at
 // that moment, so init moves there and back: one start at a time.
-func (b *box) start(l launch) (*process, error) {
+func (b *box) startText(l launch) (*process, error) {
 	b.startMu.Lock()
 	defer b.startMu.Unlock()
 	b.mu.Lock()
@@ -79,9 +150,10 @@ func (b *box) start(l launch) (*process, error) {
 		fds[i] = i
 	}
 	pid, err := b.sentry.Execute(b.env.conf, &control.ExecArgs{
-		Argv:             l.argv,
-		Envv:             l.env,
-		WorkingDirectory: l.dir,
+		Argv: l.argv,
+		Envv: l.env,
+		// With the slash, a file is refused as a directory.
+		WorkingDirectory: strings.TrimSuffix(l.dir, "/") + "/",
 		KUID:             execenv.UID,
 		KGID:             execenv.GID,
 		NoNewPrivileges:  true,

@@ -61,21 +61,23 @@ func newTerminal(size execenv.WindowSize) (*stdio, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a terminal: %w", err)
 	}
-	var peer int
+	var peer uintptr
 	err = withFD(master, func(fd int) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 			return err
 		}
-		var errno error
-		peer, errno = unix.IoctlRetInt(fd, unix.TIOCGPTPEER)
-		_ = errno
+		var errno unix.Errno
+		const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
+		if peer, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags); errno != 0 {
+			return errno
+		}
 		return setSize(fd, size)
 	})
 	if err != nil {
 		master.Close()
 		return nil, fmt.Errorf("cannot make a terminal: %w", err)
 	}
-	slave := os.NewFile(uintptr(peer), "terminal")
+	slave := os.NewFile(peer, "terminal")
 	return &stdio{theirs: []*os.File{slave, slave, slave}, in: master, out: master, terminal: true}, nil
 }
 

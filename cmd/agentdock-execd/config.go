@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/pflag"
+
+	"github.com/agentdock/agentdock/internal/execd"
+	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// config is every setting. Each is a variable (execd.Prefix and the name in the
+// tag) and a flag; the flag wins.
+type config struct {
+	Socket         string   `env:"SOCKET"`
+	Listen         string   `env:"LISTEN"`
+	TLSCert        string   `env:"TLS_CERT"`
+	TLSKey         string   `env:"TLS_KEY"`
+	TLSClientCA    string   `env:"TLS_CLIENT_CA"`
+	AllowedClients []string `env:"ALLOWED_CLIENTS"`
+	AllowedUIDs    []uint   `env:"ALLOWED_UIDS"`
+	StateDir       string   `env:"STATE_DIR"`
+	ImageDir       string   `env:"IMAGE_DIR"`
+	Guest          string   `env:"GUEST"`
+	CgroupParent   string   `env:"CGROUP_PARENT"`
+
+	MaxCPU       float64       `env:"MAX_CPU"`
+	MaxMemory    size          `env:"MAX_MEMORY"`
+	MaxPIDs      int64         `env:"MAX_PIDS"`
+	MaxDisk      size          `env:"MAX_DISK"`
+	MaxInodes    int64         `env:"MAX_INODES"`
+	MaxOutput    size          `env:"MAX_OUTPUT"`
+	MaxWallClock time.Duration `env:"MAX_WALL_CLOCK"`
+	MaxLifetime  time.Duration `env:"MAX_LIFETIME"`
+	MaxSandboxes int           `env:"MAX_SANDBOXES"`
+	MaxExecs     int           `env:"MAX_EXECS"`
+
+	// Flags only: they are about the process that starts this one.
+	ReadyFD    int
+	ExitWithFD int
+	version    bool
+}
+
+func defaults() config {
+	most := run.Ceiling()
+	return config{
+		Socket:       "/run/agentdock/execd.sock",
+		StateDir:     "/var/lib/agentdock/execd",
+		ImageDir:     "/var/lib/agentdock/images",
+		CgroupParent: "agentdock",
+		MaxCPU:       float64(most.MilliCPU) / 1000,
+		MaxMemory:    size(most.MemoryBytes),
+		MaxPIDs:      most.PIDs,
+		MaxDisk:      size(most.DiskBytes),
+		MaxInodes:    most.Inodes,
+		MaxOutput:    size(most.OutputBytes),
+		MaxWallClock: most.WallClock,
+		MaxLifetime:  24 * time.Hour,
+		MaxSandboxes: 256,
+		MaxExecs:     64,
+		ReadyFD:      -1,
+		ExitWithFD:   -1,
+	}
+}
+
+// parse reads the variables and then the flags. For --help it prints the usage
+// and returns pflag.ErrHelp.
+func parse(args, environ []string, stdout io.Writer) (config, error) {
+	c := defaults()
+	if err := env.ParseWithOptions(&c, env.Options{Prefix: execd.Prefix, Environment: env.ToMap(environ)}); err != nil {
+		return c, fmt.Errorf("cannot start: a setting is malformed: %w", err)
+	}
+	flags := pflag.NewFlagSet("agentdock-execd", pflag.ContinueOnError)
+	flags.SetOutput(stdout)
+	flags.SortFlags = false
+	flags.Usage = func() {
+		fmt.Fprintf(stdout, "agentdock-execd runs hostile code in sandboxes for AgentDock.\n\n"+
+			"Every flag but the last three is also a variable: --max-cpu is %sMAX_CPU.\n\n%s", execd.Prefix, flags.FlagUsages())
+	}
+	flags.StringVar(&c.Socket, "socket", c.Socket, "unix socket to serve on; empty for none")
+	flags.StringVar(&c.Listen, "listen", c.Listen, "TCP address to serve on, with mutual TLS")
+	flags.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM file with this service's certificate")
+	flags.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM file with its key")
+	flags.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "PEM file with the authority that signs clients")
+	flags.StringSliceVar(&c.AllowedClients, "allowed-clients", c.AllowedClients, "DNS or URI names of clients; none: all of the authority")
+	flags.UintSliceVar(&c.AllowedUIDs, "allowed-uids", c.AllowedUIDs, "users that may use the socket besides root and this service's own")
+	flags.StringVar(&c.StateDir, "state-dir", c.StateDir, "directory for what sandboxes need while they live")
+	flags.StringVar(&c.ImageDir, "image-dir", c.ImageDir, "directory with root images")
+	flags.StringVar(&c.Guest, "guest", c.Guest, "the agentdock-guest program; empty for the one beside this program")
+	flags.StringVar(&c.CgroupParent, "cgroup-parent", c.CgroupParent, "control group below which sandboxes get theirs")
+	flags.Float64Var(&c.MaxCPU, "max-cpu", c.MaxCPU, "most cores for one sandbox")
+	flags.Var(&c.MaxMemory, "max-memory", "most memory for one sandbox (512m, 4g)")
+	flags.Int64Var(&c.MaxPIDs, "max-pids", c.MaxPIDs, "most processes and threads in one sandbox")
+	flags.Var(&c.MaxDisk, "max-disk", "most disk for one workspace")
+	flags.Int64Var(&c.MaxInodes, "max-inodes", c.MaxInodes, "most files in one workspace")
+	flags.Var(&c.MaxOutput, "max-output", "most bytes kept of each output stream of a command")
+	flags.DurationVar(&c.MaxWallClock, "max-wall-clock", c.MaxWallClock, "longest run of one command")
+	flags.DurationVar(&c.MaxLifetime, "max-lifetime", c.MaxLifetime, "longest life of one sandbox")
+	flags.IntVar(&c.MaxSandboxes, "max-sandboxes", c.MaxSandboxes, "most sandboxes at once")
+	flags.IntVar(&c.MaxExecs, "max-execs", c.MaxExecs, "most commands at once in one sandbox")
+	flags.IntVar(&c.ReadyFD, "ready-fd", c.ReadyFD, "descriptor that gets the line \"ready\" when calls are taken")
+	flags.IntVar(&c.ExitWithFD, "exit-with-fd", c.ExitWithFD, "descriptor of a pipe; stop when its other end is closed")
+	flags.BoolVar(&c.version, "version", false, "print the version and exit")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	if flags.NArg() > 0 {
+		return c, fmt.Errorf("cannot start: unknown argument %q; see --help", flags.Arg(0))
+	}
+	return c, c.check()
+}
+
+func (c config) check() error {
+	for name, v := range map[string]float64{
+		"cpu": c.MaxCPU, "memory": float64(c.MaxMemory), "pids": float64(c.MaxPIDs), "disk": float64(c.MaxDisk),
+		"inodes": float64(c.MaxInodes), "output": float64(c.MaxOutput), "wall-clock": float64(c.MaxWallClock),
+		"lifetime": float64(c.MaxLifetime), "sandboxes": float64(c.MaxSandboxes), "execs": float64(c.MaxExecs),
+	} {
+		if !(v > 0) || math.IsInf(v, 0) {
+			return fmt.Errorf("cannot start: --max-%s must be above 0", name)
+		}
+	}
+	for _, uid := range c.AllowedUIDs {
+		if uid > math.MaxUint32-1 {
+			return fmt.Errorf("cannot start: %d is no user ID", uid)
+		}
+	}
+	for _, fd := range []int{c.ReadyFD, c.ExitWithFD} {
+		if fd >= 0 && fd < 3 {
+			return fmt.Errorf("cannot start: descriptor %d is standard input, output or error; give 3 or above", fd)
+		}
+	}
+	return nil
+}
+
+// service is the part of the settings that the service itself needs.
+func (c config) service(log *slog.Logger) (execd.Config, error) {
+	uids := make([]uint32, len(c.AllowedUIDs))
+	for i, uid := range c.AllowedUIDs {
+		uids[i] = uint32(uid)
+	}
+	out := execd.Config{
+		Socket: c.Socket, AllowedUIDs: uids,
+		Listen: c.Listen, TLS: execrpc.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSClientCA}, AllowedClients: c.AllowedClients,
+		Policy: execd.Policy{
+			Defaults: run.DefaultLimits(),
+			Ceiling: run.Limits{
+				MilliCPU: int64(math.Round(c.MaxCPU * 1000)), MemoryBytes: int64(c.MaxMemory), PIDs: c.MaxPIDs,
+				DiskBytes: int64(c.MaxDisk), Inodes: c.MaxInodes, OutputBytes: int64(c.MaxOutput), WallClock: c.MaxWallClock,
+			},
+			MaxLifetime: c.MaxLifetime, MaxSandboxes: c.MaxSandboxes, MaxExecs: c.MaxExecs,
+		},
+		Log: log,
+	}
+	if c.ReadyFD >= 0 {
+		f, err := inherited(c.ReadyFD, "ready")
+		if err != nil {
+			return out, err
+		}
+		out.Ready = f
+	}
+	if c.ExitWithFD >= 0 {
+		f, err := inherited(c.ExitWithFD, "exit-with")
+		if err != nil {
+			return out, err
+		}
+		out.ExitWith = f
+	}
+	return out, out.Validate()
+}
+
+// inherited takes over a descriptor: no sandbox inherits it in turn, and a read
+// from it ends when it is closed.
+func inherited(fd int, name string) (*os.File, error) {
+	syscall.CloseOnExec(fd)
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return nil, fmt.Errorf("cannot start: descriptor %d is not open: %w", fd, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// size is a number of bytes, written as people do: 512m, 4g, 1048576.
+type size int64
+
+func (s *size) UnmarshalText(b []byte) error { return s.Set(string(b)) }
+
+func (s *size) Set(text string) error {
+	number := strings.ToLower(strings.TrimSpace(text))
+	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
+	shift := 0
+	for i, unit := range []string{"k", "m", "g", "t"} {
+		if rest, ok := strings.CutSuffix(number, unit); ok {
+			number, shift = rest, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return fmt.Errorf("size %q is not a number of bytes such as 1048576, 512m or 4g", text)
+	}
+	*s = size(n << shift)
+	return nil
+}
+
+func (s *size) Type() string { return "size" }
+
+func (s *size) String() string {
+	for i, unit := range []string{"t", "g", "m", "k"} {
+		if shift := 10 * (4 - i); *s != 0 && *s%(1<<shift) == 0 {
+			return fmt.Sprintf("%d%s", *s>>shift, unit)
+		}
+	}
+	return strconv.FormatInt(int64(*s), 10)
+}

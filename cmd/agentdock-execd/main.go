@@ -1,0 +1,81 @@
+// Command agentdock-execd is the execution service: it owns the sandboxes that
+// hostile code runs in, and holds no secret of anybody.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/agentdock/agentdock/internal/execd"
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/version"
+)
+
+func main() {
+	runtimeEntry()
+	os.Exit(execute(os.Args, os.Environ(), os.Stdout, os.Stderr, newEnvironment))
+}
+
+// opener makes the environment that is served, and what closes it.
+type opener func(config, *slog.Logger) (execenv.Environment, func() error, error)
+
+func execute(args, environ []string, stdout, stderr io.Writer, open opener) int {
+	err := start(args, environ, stdout, stderr, open)
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintf(stderr, "agentdock-execd: %v\n", err)
+	return 1
+}
+
+// start checks what it was given, exchanges the process for one that has
+// nothing else (isolate), and in that one serves.
+func start(args, environ []string, stdout, stderr io.Writer, open opener) error {
+	environ, isolated := stage(environ)
+	c, err := parse(args[1:], environ, stdout)
+	switch {
+	case err != nil:
+		return err
+	case c.version:
+		_, err := fmt.Fprintln(stdout, version.Get())
+		return err
+	case os.Geteuid() != 0:
+		return errors.New("cannot start: sandboxes need root to set up their namespaces, mounts and limits; run it with sudo or from its systemd unit")
+	}
+	if err := execd.CheckEnvironment(environ); err != nil {
+		return err
+	}
+	if !isolated {
+		return isolate(args, execd.ScrubbedEnvironment(environ), c.ReadyFD, c.ExitWithFD)
+	}
+	return serve(c, slog.New(slog.NewJSONHandler(stderr, nil)), open)
+}
+
+func serve(c config, log *slog.Logger, open opener) (err error) {
+	service, err := c.service(log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if c.Socket != "" {
+		if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
+			return fmt.Errorf("cannot start: %w", err)
+		}
+	}
+	env, closeEnv, err := open(c, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeEnv()) }()
+	return execd.Run(ctx, service, env)
+}

@@ -1,0 +1,440 @@
+package execd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// stub is an environment that keeps sandboxes in a map. Commands run until
+// they are killed.
+type stub struct {
+	execenv.Environment
+	mu        sync.Mutex
+	boxes     map[string]*stubBox
+	destroyed map[string]int
+	fail      map[string]bool // Destroy of it fails
+	createErr error
+	onCreate  func(ctx context.Context)
+}
+
+type stubBox struct {
+	execenv.Sandbox
+	s     *stub
+	spec  execenv.Spec
+	at    time.Time
+	execs map[string]*stubExec
+}
+
+type stubExec struct {
+	execenv.Exec
+	id    string
+	once  sync.Once
+	ended chan struct{}
+}
+
+func newStub() *stub {
+	return &stub{boxes: map[string]*stubBox{}, destroyed: map[string]int{}, fail: map[string]bool{}}
+}
+
+func (s *stub) Capabilities() execenv.Capabilities {
+	return execenv.Capabilities{Name: "stub", Isolation: execenv.IsolationNone}
+}
+
+func (s *stub) Create(ctx context.Context, spec execenv.Spec) (execenv.Sandbox, error) {
+	if s.onCreate != nil {
+		s.onCreate(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.createErr != nil {
+		return nil, s.createErr
+	}
+	b := s.boxes[spec.ID]
+	if b == nil {
+		b = &stubBox{s: s, spec: spec, at: time.Now(), execs: map[string]*stubExec{}}
+		s.boxes[spec.ID] = b
+	}
+	if !b.spec.Equal(spec) {
+		return nil, fault.New(fault.Conflict, "exists")
+	}
+	return b, nil
+}
+
+func (s *stub) Attach(_ context.Context, id string) (execenv.Sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, fault.New(fault.NotFound, "no %s", id)
+}
+
+func (s *stub) List(context.Context) ([]execenv.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var infos []execenv.Info
+	for _, id := range slices.Sorted(maps.Keys(s.boxes)) {
+		infos = append(infos, s.boxes[id].info())
+	}
+	return infos, nil
+}
+
+func (s *stub) Destroy(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.destroyed[id]++
+	if s.fail[id] {
+		return fault.New(fault.Internal, "stuck")
+	}
+	if b := s.boxes[id]; b != nil {
+		for _, e := range b.execs {
+			e.once.Do(func() { close(e.ended) })
+		}
+		delete(s.boxes, id)
+	}
+	return nil
+}
+
+func (s *stub) left() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.boxes))
+}
+
+func (s *stub) has(id string) bool { return slices.Contains(s.left(), id) }
+
+func (s *stub) setFail(id string, fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail[id] = fails
+}
+
+func (b *stubBox) ID() string { return b.spec.ID }
+
+func (b *stubBox) info() execenv.Info {
+	return execenv.Info{ID: b.spec.ID, State: execenv.StateRunning, Limits: b.spec.Limits, CreatedAt: b.at}
+}
+
+func (b *stubBox) Info(context.Context) (execenv.Info, error) { return b.info(), nil }
+
+func (b *stubBox) Exec(_ context.Context, spec execenv.ExecSpec) (execenv.Exec, error) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if spec.ID == "" {
+		spec.ID = fmt.Sprintf("e%d", len(b.execs))
+	}
+	if e := b.execs[spec.ID]; e != nil {
+		return e, nil
+	}
+	e := &stubExec{id: spec.ID, ended: make(chan struct{})}
+	b.execs[spec.ID] = e
+	return e, nil
+}
+
+func (b *stubBox) AttachExec(_ context.Context, id string) (execenv.Exec, error) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if e := b.execs[id]; e != nil {
+		return e, nil
+	}
+	return nil, fault.New(fault.NotFound, "no %s", id)
+}
+
+func (e *stubExec) ID() string { return e.id }
+
+func (e *stubExec) Kill(context.Context) error {
+	e.once.Do(func() { close(e.ended) })
+	return nil
+}
+
+func (e *stubExec) Wait(ctx context.Context) (execenv.Result, error) {
+	select {
+	case <-e.ended:
+		return execenv.Result{Outcome: run.Outcome{Kind: run.Cancelled}}, nil
+	case <-ctx.Done():
+		return execenv.Result{}, ctx.Err()
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func policy() Policy {
+	return Policy{Defaults: run.DefaultLimits(), MaxLifetime: time.Hour}
+}
+
+// guarding runs a test with a guard whose time only the test moves.
+func guarding(t *testing.T, p Policy, test func(t *testing.T, g *Guard, env *stub)) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newStub()
+		g := NewGuard(env, p, quiet())
+		if err := g.Adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); g.Run(context.Background()) }()
+		test(t, g, env)
+		env.mu.Lock()
+		clear(env.fail)
+		env.mu.Unlock()
+		if err := g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := g.Close(t.Context()); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		<-done
+		if len(env.left()) > 0 {
+			t.Errorf("left: %v", env.left())
+		}
+	})
+}
+
+func spec(id string) execenv.Spec { return execenv.Spec{ID: id, Image: "i"} }
+
+func create(t *testing.T, g *Guard, s execenv.Spec) execenv.Sandbox {
+	t.Helper()
+	sb, err := g.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func wantCode(t *testing.T, what string, err error, code fault.Code) {
+	t.Helper()
+	if fault.CodeOf(err) != code {
+		t.Errorf("%s: got %v (%s), want %s", what, err, fault.CodeOf(err), code)
+	}
+}
+
+func TestTheCeilingWinsAndShows(t *testing.T) {
+	p := policy()
+	p.Ceiling = run.Limits{MilliCPU: 500, MemoryBytes: 100 * run.MiB, PIDs: 10, DiskBytes: run.MiB, Inodes: 100, OutputBytes: 10, WallClock: time.Second}
+	guarding(t, p, func(t *testing.T, g *Guard, env *stub) {
+		big := spec("a")
+		big.Limits = run.Ceiling()
+		info, err := create(t, g, big).Info(t.Context())
+		if err != nil || info.Limits != p.Ceiling || env.boxes["a"].spec.Limits != p.Ceiling {
+			t.Errorf("limits are %+v, %v, want the ceiling", info.Limits, err)
+		}
+		create(t, g, big) // P1 still holds
+		bigger := big
+		bigger.Limits.PIDs++
+		_, err = g.Create(t.Context(), bigger)
+		wantCode(t, "another Spec that the ceiling makes equal", err, fault.Conflict)
+
+		small := spec("b")
+		small.Limits = run.Limits{PIDs: 3}
+		want := small.Limits.Or(run.DefaultLimits()).Clamp(p.Ceiling)
+		if info, _ := create(t, g, small).Info(t.Context()); info.Limits != want {
+			t.Errorf("limits are %+v, want %+v", info.Limits, want)
+		}
+		bad := spec("c")
+		bad.Limits = run.Limits{MemoryBytes: 1}
+		_, err = g.Create(t.Context(), bad)
+		wantCode(t, "a limit below the floor", err, fault.Invalid)
+	})
+}
+
+func TestALifetimeEndsByTheServicesOwnClock(t *testing.T) {
+	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+		short, long := spec("short"), spec("long")
+		short.Lifetime, long.Lifetime = time.Minute, 100*time.Hour
+		start := time.Now()
+		sb := create(t, g, short)
+		create(t, g, long)
+		infos, _ := g.List(t.Context())
+		if !infos[0].ExpiresAt.Equal(start.Add(time.Hour)) || !infos[1].ExpiresAt.Equal(start.Add(time.Minute)) {
+			t.Errorf("they expire at %s and %s", infos[0].ExpiresAt, infos[1].ExpiresAt)
+		}
+		e, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		if len(env.left()) != 2 {
+			t.Fatal("ended early")
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if env.has("short") || !env.has("long") {
+			t.Errorf("left after a minute: %v", env.left())
+		}
+		if _, err := e.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(env.left()) != 0 {
+			t.Errorf("left after an hour: %v", env.left())
+		}
+	})
+}
+
+func TestAFailedDestroyIsTriedAgainLaterAndLater(t *testing.T) {
+	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+		create(t, g, spec("a"))
+		env.setFail("a", true)
+		wantCode(t, "Destroy", g.Destroy(t.Context(), "a"), fault.Internal)
+		_, err := g.Create(t.Context(), spec("a"))
+		wantCode(t, "Create of what is being destroyed", err, fault.Unavailable)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := env.destroyed["a"]; n < 10 || n > 30 { // 1, 2, 4 … 256 s, then every 5 min
+			t.Errorf("tried %d times in an hour", n)
+		}
+		env.setFail("a", false)
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		if len(env.left()) != 0 {
+			t.Error("still there")
+		}
+		create(t, g, spec("a"))
+		time.Sleep(2 * sweepEvery)
+		synctest.Wait()
+		if len(env.left()) != 1 {
+			t.Error("the old sentence hit the new sandbox")
+		}
+	})
+}
+
+func TestWhatAnEarlierLifeLeftIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newStub()
+		env.boxes["old"] = &stubBox{s: env, spec: spec("old"), at: time.Now().Add(-59 * time.Minute), execs: map[string]*stubExec{}}
+		env.boxes["older"] = &stubBox{s: env, spec: spec("older"), at: time.Now().Add(-2 * time.Hour), execs: map[string]*stubExec{}}
+		p := policy()
+		p.MaxSandboxes = 2
+		g := NewGuard(env, p, quiet())
+		if err := g.Adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if env.has("older") || !env.has("old") {
+			t.Errorf("left: %v", env.left())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); g.Run(ctx) }()
+		create(t, g, spec("a"))
+		_, err := g.Create(t.Context(), spec("b"))
+		wantCode(t, "Create beside an adopted one", err, fault.Exhausted)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if env.has("old") {
+			t.Error("the adopted one outlived its lifetime")
+		}
+		cancel()
+		<-done
+		if err := g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSandboxesAndCommandsAreCounted(t *testing.T) {
+	p := policy()
+	p.MaxSandboxes, p.MaxExecs = 2, 2
+	guarding(t, p, func(t *testing.T, g *Guard, env *stub) {
+		sb := create(t, g, spec("a"))
+		create(t, g, spec("b"))
+		create(t, g, spec("a"))
+		_, err := g.Create(t.Context(), spec("c"))
+		wantCode(t, "a third sandbox", err, fault.Exhausted)
+		if err := g.Destroy(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		env.createErr = errors.New("broken")
+		for range 5 {
+			_, err = g.Create(t.Context(), spec("c"))
+			wantCode(t, "broken Create", err, fault.Internal) // and takes no place
+		}
+		env.createErr = nil
+		create(t, g, spec("c"))
+
+		exec := func(id string) (execenv.Exec, error) {
+			return sb.Exec(t.Context(), execenv.ExecSpec{ID: id, Argv: []string{"x"}})
+		}
+		one, _ := exec("one")
+		_, _ = exec("")
+		_, err = exec("")
+		wantCode(t, "a third command", err, fault.Exhausted)
+		if _, err := exec("one"); err != nil {
+			t.Errorf("the same command again: %v", err)
+		}
+		_ = one.Kill(t.Context())
+		synctest.Wait()
+		if _, err := exec("three"); err != nil {
+			t.Errorf("after one ended: %v", err)
+		}
+		if _, err := exec("one"); err != nil {
+			t.Errorf("one that ended, again: %v", err)
+		}
+		_, err = exec("four")
+		wantCode(t, "a third command", err, fault.Exhausted)
+	})
+}
+
+func TestCloseEndsACreateThatIsRunning(t *testing.T) {
+	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+		env.onCreate = func(ctx context.Context) { <-ctx.Done() } // and then succeeds
+		result := make(chan error, 1)
+		go func() { _, err := g.Create(context.Background(), spec("a")); result <- err }()
+		synctest.Wait()
+		if err := g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantCode(t, "Create", <-result, fault.Unavailable)
+		_, err := g.Create(t.Context(), spec("b"))
+		wantCode(t, "Create after Close", err, fault.Unavailable)
+	})
+}
+
+func TestCreateAndDestroyRace(t *testing.T) {
+	p := policy()
+	p.MaxSandboxes = 4
+	env := newStub()
+	g := NewGuard(env, p, quiet())
+	go g.Run(context.Background())
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			id := fmt.Sprintf("s%d", i%4)
+			for range 200 {
+				if sb, err := g.Create(t.Context(), spec(id)); err == nil {
+					_, _ = sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"x"}})
+				} else {
+					t.Errorf("Create: %v", err)
+				}
+				if err := g.Destroy(t.Context(), id); err != nil {
+					t.Errorf("Destroy: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if _, err := g.sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	g.mu.Lock()
+	if len(g.boxes) != 0 || len(g.condemned) != 0 {
+		t.Errorf("records left: %v, %v", g.boxes, g.condemned)
+	}
+	g.mu.Unlock()
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
