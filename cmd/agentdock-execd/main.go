@@ -51,6 +51,9 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	case os.Geteuid() != 0:
 		return errors.New("cannot start: sandboxes need root to set up their namespaces, mounts and limits; run it with sudo or from its systemd unit")
 	}
+	if c.sweep {
+		return sweep(c)
+	}
 	if err := execd.CheckEnvironment(environ); err != nil {
 		return err
 	}
