@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/image"
 	"github.com/agentdock/agentdock/internal/localexecd"
 	"github.com/agentdock/agentdock/internal/oneshot"
@@ -131,7 +132,8 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	report = oneshot.Run(ctx, client, req, sinks)
 	select {
 	case <-service.Done():
-		report.Err = errors.Join(report.Err, fmt.Errorf("the execution service ended during the run: %s", service.LastWords()))
+		// Whatever failed, this is why.
+		report.Err = fault.New(fault.Unavailable, "the execution service ended during the run: %s; what the program would have done is not known", service.LastWords())
 	default:
 	}
 	return report

@@ -1,8 +1,8 @@
 package localexecd
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -182,7 +182,7 @@ func (s *Service) lastWords() string {
 		if s.exit == nil {
 			return "it exited without saying why"
 		}
-		return "it ended without saying why (" + s.exit.Error() + ")"
+		return s.exit.Error() // "signal: killed"
 	default:
 		return "it does not answer and does not say why"
 	}
@@ -262,11 +262,22 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line, without what only the service's own log needs.
+// last is the last line in which the service says why it ends: what it prints
+// itself, or an error in its log.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lines := bytes.Split(bytes.TrimSpace(t.data), []byte("\n"))
-	line := strings.TrimSpace(string(lines[len(lines)-1]))
-	return strings.TrimPrefix(line, program+": ")
+	words := ""
+	for line := range strings.Lines(string(t.data)) {
+		line = strings.TrimSpace(line)
+		var entry struct{ Level, Msg, Error string }
+		switch {
+		case line == "":
+		case json.Unmarshal([]byte(line), &entry) != nil:
+			words = strings.TrimPrefix(strings.TrimPrefix(line, program+": "), "cannot start: ")
+		case entry.Level == "ERROR":
+			words = strings.TrimSuffix(entry.Msg+": "+entry.Error, ": ")
+		}
+	}
+	return words
 }

@@ -149,17 +149,15 @@ func follow(ctx context.Context, x execenv.Exec, req Request, sinks Sinks) (*exe
 	}
 	defer context.AfterFunc(ctx, kill)()
 
-	var stdinErr error
-	stdinDone := make(chan struct{})
+	broken := make(chan error, 1)
 	if req.Stdin != nil {
+		// It may outlive this: a read from a terminal ends with the process.
 		go func() {
-			defer close(stdinDone)
-			if stdinErr = feed(life, x, req.Stdin); stdinErr != nil {
+			if err := feed(life, x, req.Stdin); err != nil {
+				broken <- err // before the kill: whoever sees that sees why
 				kill()
 			}
 		}()
-	} else {
-		close(stdinDone)
 	}
 
 	outputErr := passOutput(life, x, sinks)
@@ -172,11 +170,9 @@ func follow(ctx context.Context, x execenv.Exec, req Request, sinks Sinks) (*exe
 		return nil, fmt.Errorf("cannot learn how the command ended: %w", errors.Join(err, outputErr))
 	}
 	select {
-	case <-stdinDone:
-		if stdinErr != nil {
-			return &result, stdinErr
-		}
-	default: // stuck in a read that only ends with the process
+	case err := <-broken:
+		return &result, err
+	default:
 	}
 	if ctx.Err() != nil {
 		return &result, nil

@@ -73,25 +73,27 @@ func (r Report) ExitStatus() int {
 }
 
 // notStartedStatus tells a program that is not there from one that cannot be
-// executed by what the sandbox's kernel said, which ends with the text of an
-// error number. A text that is not listed is not guessed at.
+// executed by what the sandbox's kernel said: which step failed comes first, the
+// text of an error number last, and names the caller chose stand between. What
+// is not listed is not guessed at.
 func notStartedStatus(evidence string) int {
-	for _, known := range []struct {
-		part   string
-		status int
-	}{
-		{"working directory", StatusNotExecutable},
-		{"permission denied", StatusNotExecutable},
-		{"exec format error", StatusNotExecutable},
-		{"not a directory", StatusNotExecutable},
-		{"is a directory", StatusNotExecutable},
-		{"too many levels of symbolic links", StatusNotExecutable},
-		{"argument list too long", StatusNotExecutable},
-		{"no such file or directory", StatusNotFound},
-		{"not found", StatusNotFound},
+	if strings.HasPrefix(evidence, "failed to find initial working directory ") {
+		return StatusNotExecutable
+	}
+	for errno, status := range map[string]int{
+		"no such file or directory":           StatusNotFound,
+		"not found":                           StatusNotFound,
+		"permission denied":                   StatusNotExecutable,
+		"exec format error":                   StatusNotExecutable,
+		"not a directory":                     StatusNotExecutable,
+		"is a directory":                      StatusNotExecutable,
+		"too many symbolic links encountered": StatusNotExecutable,
+		"too many levels of symbolic links":   StatusNotExecutable,
+		"file name too long":                  StatusNotExecutable,
+		"argument list too long":              StatusNotExecutable,
 	} {
-		if strings.Contains(strings.ToLower(evidence), known.part) {
-			return known.status
+		if strings.HasSuffix(evidence, ": "+errno) {
+			return status
 		}
 	}
 	return StatusOurs
@@ -106,7 +108,7 @@ func (r Report) Line() string {
 	o := res.Outcome
 	var b strings.Builder
 	b.WriteString(headline(o))
-	if res.Duration > 0 {
+	if res.Duration > 0 && o.Kind != run.NotStarted {
 		preposition := " after "
 		if o.Kind == run.Exited {
 			preposition = " in "
@@ -180,7 +182,7 @@ func message(err error) string {
 	if err == nil {
 		return "no outcome is known"
 	}
-	if fault.Is(err, fault.NotFound) && strings.Contains(err.Error(), "image") && !strings.Contains(err.Error(), "image build") {
+	if fault.Is(err, fault.NotFound) && strings.Contains(err.Error(), "image") && !strings.Contains(err.Error(), "agentdock image") {
 		return err.Error() + "; make it with: agentdock image build"
 	}
 	return err.Error()
