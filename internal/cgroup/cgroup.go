@@ -138,7 +138,7 @@ func (g *Group) Create(l Limits) (err error) {
 		}
 	}
 	for _, d := range g.Dirs() {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+		if err := mkdirAll(d); err != nil {
 			return err
 		}
 	}
@@ -146,6 +146,17 @@ func (g *Group) Create(l Limits) (err error) {
 		return g.limitV2(l)
 	}
 	return g.limitV1(l)
+}
+
+// mkdirAll makes a directory below parents that another service may be removing
+// because they are empty.
+func mkdirAll(dir string) (err error) {
+	for range 10 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 const cpuPeriodMicros = 100_000
@@ -300,6 +311,15 @@ func (g *Group) Destroy(ctx context.Context) error {
 			return fmt.Errorf("cannot remove control group %s: %w", g.path, err)
 		case <-time.After(pause):
 			pause = min(2*pause, 50*time.Millisecond)
+		}
+	}
+}
+
+// RemoveEmptyParents removes the groups above this one that nobody uses.
+func (g *Group) RemoveEmptyParents() {
+	for p := path.Dir(g.path); p != "." && p != "/"; p = path.Dir(p) {
+		if g.h.Group(p).removeOnce() != nil {
+			return
 		}
 	}
 }

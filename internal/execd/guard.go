@@ -31,10 +31,14 @@ type Policy struct {
 // Guard is an Environment that holds another one to a Policy.
 //
 // A limit above the ceiling is lowered to it; the ceiling is the operator's
-// and not the caller's, and Info.Limits shows what is enforced. A lifetime
-// above MaxLifetime, or none, becomes MaxLifetime; Info.ExpiresAt shows it.
-// That is the execution service's own wall clock (REQUIREMENTS A5h): when it
-// passes, the sandbox is destroyed.
+// and not the caller's, and Info.Limits shows what is enforced.
+//
+// A lifetime above MaxLifetime is lowered to it. A lifetime a caller asked for
+// is the inner environment's to keep: the sandbox ends and stays listed (P8).
+// MaxLifetime is the execution service's own wall clock (REQUIREMENTS A5h):
+// when it passes, the sandbox is destroyed, whatever state it is in. So is one
+// that its environment has not ended some time (lifetimeGrace) after it should
+// have. Info.ExpiresAt shows the clock that strikes first.
 //
 // Nothing depends on a timer that could be missed: sweep looks at what is
 // there and at the time, and does what is due.
@@ -64,11 +68,12 @@ var _ execenv.Environment = (*Guard)(nil)
 // sandbox does until nothing of it is left.
 type record struct {
 	// asked is the Spec as the caller gave it; nil for a sandbox found.
-	asked   *execenv.Spec
-	expires time.Time
-	pending int // Create calls running
-	made    bool
-	epoch   int // counts successful creates; tells a sandbox from its successor
+	asked *execenv.Spec
+	// expires is when it ends, hard when it is destroyed in any case.
+	expires, hard time.Time
+	pending       int // Create calls running
+	made          bool
+	epoch         int // counts successful creates; tells a sandbox from its successor
 
 	starting int // Exec calls running
 	running  map[string]struct{}
@@ -130,9 +135,7 @@ func (g *Guard) Create(ctx context.Context, asked execenv.Spec) (execenv.Sandbox
 // allow is what the operator makes of a Spec.
 func (g *Guard) allow(s execenv.Spec) execenv.Spec {
 	s.Limits = s.Limits.Or(g.policy.Defaults).Clamp(g.policy.Ceiling)
-	if s.Lifetime == 0 || s.Lifetime > g.policy.MaxLifetime {
-		s.Lifetime = g.policy.MaxLifetime
-	}
+	s.Lifetime = min(s.Lifetime, g.policy.MaxLifetime)
 	return s
 }
 
@@ -159,7 +162,11 @@ func (g *Guard) reserve(asked execenv.Spec, lifetime time.Duration) (*record, er
 		return nil, fault.New(fault.Conflict, "sandbox %s exists with a different specification", asked.ID)
 	}
 	if !b.made && b.pending == 0 {
-		b.asked, b.expires = &asked, time.Now().Add(lifetime)
+		b.asked, b.hard = &asked, time.Now().Add(g.policy.MaxLifetime)
+		b.expires = b.hard
+		if lifetime > 0 {
+			b.expires = time.Now().Add(lifetime)
+		}
 	}
 	b.pending++
 	g.creating.Add(1)
@@ -229,19 +236,46 @@ func (g *Guard) destroyed(id string, epoch int, err error) {
 func (g *Guard) expiry(info execenv.Info) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := info.ExpiresAt
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	if !info.CreatedAt.IsZero() {
-		earlier(info.CreatedAt.Add(g.policy.MaxLifetime))
-	}
+	at := sooner(g.hardEnd(info), info.ExpiresAt)
 	if b := g.boxes[info.ID]; b != nil {
-		earlier(b.expires)
+		at = sooner(at, b.expires)
 	}
 	return at
+}
+
+// due is when the guard destroys a sandbox. Called with the lock held.
+func (g *Guard) due(info execenv.Info) time.Time {
+	at := g.hardEnd(info)
+	if info.State == execenv.StateEnded {
+		return at // its owner may still want to see how it ended
+	}
+	if !info.ExpiresAt.IsZero() {
+		at = sooner(at, info.ExpiresAt.Add(lifetimeGrace))
+	}
+	if b := g.boxes[info.ID]; b != nil && b.expires.Before(b.hard) {
+		at = sooner(at, b.expires.Add(lifetimeGrace))
+	}
+	return at
+}
+
+// hardEnd is when MaxLifetime has passed. Called with the lock held.
+func (g *Guard) hardEnd(info execenv.Info) time.Time {
+	var at time.Time
+	if !info.CreatedAt.IsZero() {
+		at = info.CreatedAt.Add(g.policy.MaxLifetime)
+	}
+	if b := g.boxes[info.ID]; b != nil {
+		at = sooner(at, b.hard)
+	}
+	return at
+}
+
+// sooner is the earlier of two times, of which those that are zero are never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
 }
 
 // poke asks for a sweep now. It never blocks.

@@ -75,7 +75,8 @@ func (g *Guard) admit(sandbox, exec string) (*record, error) {
 // found makes a record of a sandbox that the guard did not create. Called with
 // the lock held.
 func (g *Guard) found(id string) *record {
-	b := &record{made: true, expires: time.Now().Add(g.policy.MaxLifetime), running: map[string]struct{}{}}
+	end := time.Now().Add(g.policy.MaxLifetime)
+	b := &record{made: true, expires: end, hard: end, running: map[string]struct{}{}}
 	g.boxes[id] = b
 	return b
 }

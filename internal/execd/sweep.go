@@ -17,6 +17,9 @@ const (
 	// long each time, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
+	// lifetimeGrace is how long an environment may take to end a sandbox whose
+	// lifetime has passed, before the guard destroys it.
+	lifetimeGrace = 30 * time.Second
 	// destroyTimeout ends the context of one destroy; the port lets the work
 	// go on.
 	destroyTimeout = 2 * time.Minute
@@ -94,17 +97,15 @@ func (g *Guard) sweep(ctx context.Context) (next time.Time, err error) {
 		if g.boxes[info.ID] == nil && info.State != execenv.StateDestroying {
 			g.found(info.ID)
 		}
-		g.mu.Unlock()
-		expires := g.expiry(info)
-		g.mu.Lock()
+		due := g.due(info)
 		switch {
-		case !expires.IsZero() && !now.Before(expires):
+		case !due.IsZero() && !now.Before(due):
 			g.condemn(info.ID, now)
 		case info.State == execenv.StateDestroying:
 			// Somebody's destroy is running, or failed without our seeing it.
 			g.condemn(info.ID, now.Add(sweepEvery))
 		default:
-			next = sooner(next, expires)
+			next = sooner(next, due)
 		}
 		g.mu.Unlock()
 	}
@@ -129,13 +130,6 @@ func (g *Guard) sweep(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	return next, nil
-}
-
-func sooner(a, b time.Time) time.Time {
-	if !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // epochs are the sandboxes no Create is working on.

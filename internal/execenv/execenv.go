@@ -106,7 +106,9 @@
 //   - G1. No network: no interface but loopback, no route, no name resolution.
 //   - G2. Only the workspace, /tmp and /dev/shm can be written, each with a limit.
 //   - G3. All methods may be called concurrently. After ctx ends they return
-//     soon; what they started to free is still freed.
+//     soon; what they started to free is still freed. The reader or writer
+//     of an archive is not used after the method has returned, but for one
+//     Read or Write that was under way when ctx ended or the archive failed.
 //   - G4. Capabilities are constant for the life of an Environment.
 package execenv
 
@@ -171,8 +173,9 @@ type Spec struct {
 	Limits run.Limits
 	// Labels are kept and listed; they mean nothing to the environment.
 	Labels map[string]string
-	// Lifetime ends the sandbox when it has passed since creation; 0 leaves
-	// that to the execution service.
+	// Lifetime ends the sandbox when it has passed since creation, with the
+	// outcome wall_clock for it and its commands; 0 leaves that to the
+	// execution service.
 	Lifetime time.Duration
 }
 

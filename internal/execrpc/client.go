@@ -127,13 +127,25 @@ func (c *Client) List(ctx context.Context) ([]execenv.Info, error) {
 	return nil, streamError(ctx, what, stream.Err())
 }
 
-// Destroy frees a sandbox. The service goes on with it when ctx ends.
+// Destroy frees a sandbox. It is asked for even if ctx has ended, and the
+// service goes on with it when ctx ends (P6).
 func (c *Client) Destroy(ctx context.Context, id string) error {
 	if execenv.ValidateID(id) != nil {
 		return nil // what cannot be an ID names nothing
 	}
-	_, err := c.rpc.Destroy(ctx, connect.NewRequest(&execdv1.DestroyRequest{SandboxId: id}))
-	return errorFromWire(ctx, "destroy sandbox "+id, err)
+	done := make(chan error, 1)
+	go func() {
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyFor)
+		defer cancel()
+		_, err := c.rpc.Destroy(call, connect.NewRequest(&execdv1.DestroyRequest{SandboxId: id}))
+		done <- errorFromWire(call, "destroy sandbox "+id, err)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errorFromWire(ctx, "learn whether sandbox "+id+" is destroyed", ctx.Err())
+	}
 }
 
 // sandbox is a handle: a name and the way there.

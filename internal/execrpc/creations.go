@@ -13,7 +13,7 @@ import (
 const (
 	// rememberFor is how long an answered Create can still be abandoned.
 	rememberFor = time.Minute
-	// destroyFor bounds the clean-up after a Create nobody waits for.
+	// destroyFor bounds a destroy nobody waits for any more.
 	destroyFor = time.Minute
 )
 

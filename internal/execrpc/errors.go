@@ -120,3 +120,6 @@ func detailOf(err error) *fault.Error {
 
 // errCut is a stream that ended without its end message.
 var errCut = errors.New("the stream ended before it was complete")
+
+// errLeft is the use of a stream whose handler has returned.
+var errLeft = errors.New("the call has ended")

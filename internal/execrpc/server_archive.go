@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -41,6 +43,7 @@ func (s *server) putArchive(ctx context.Context, stream *connect.ClientStream[ex
 		return err
 	}
 	in := &archiveReader{ctx: ctx, stream: stream}
+	defer in.left.Store(true)
 	if err := sb.PutArchive(ctx, dir, in); err != nil {
 		return err
 	}
@@ -57,8 +60,10 @@ func (s *server) putArchive(ctx context.Context, stream *connect.ClientStream[ex
 }
 
 // archiveReader is the data of a PutArchive stream. It reads end of file only
-// after the end message.
+// after the end message, and only errors once its handler has left: an
+// environment that was cut short may still be reading.
 type archiveReader struct {
+	left   atomic.Bool
 	ctx    context.Context
 	stream *connect.ClientStream[execdv1.PutArchiveRequest]
 	rest   []byte
@@ -78,7 +83,7 @@ func (r *archiveReader) Read(p []byte) (int, error) {
 }
 
 func (r *archiveReader) next() ([]byte, error) {
-	if err := r.ctx.Err(); err != nil {
+	if err := r.ctx.Err(); err != nil || r.left.Load() {
 		return nil, receiveError(err)
 	}
 	if !r.stream.Receive() {
@@ -118,6 +123,7 @@ func (s *server) GetArchive(ctx context.Context, req *connect.Request[execdv1.Ge
 		return s.fail(ctx, "GetArchive", err)
 	}
 	out := &archiveWriter{stream: stream}
+	defer out.leave()
 	// tar is written in pieces of 512 bytes; the buffer makes messages of it.
 	buffer := bufio.NewWriterSize(out, maxPiece)
 	if err := sb.GetArchive(ctx, archive, buffer); err != nil {
@@ -131,12 +137,30 @@ func (s *server) GetArchive(ctx context.Context, req *connect.Request[execdv1.Ge
 	})
 }
 
+// archiveWriter sends data messages until its handler leaves. An environment
+// that was cut short may still be writing then, and a stream must not be used
+// after its handler.
 type archiveWriter struct {
 	stream *connect.ServerStream[execdv1.GetArchiveResponse]
-	sent   int64
+
+	mu   sync.Mutex
+	sent int64
+	left bool
+}
+
+// leave waits for a Write that is under way; it ends with the call's context.
+func (w *archiveWriter) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
 }
 
 func (w *archiveWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left {
+		return 0, errLeft
+	}
 	written := 0
 	for len(p) > 0 {
 		n := min(len(p), maxPiece)

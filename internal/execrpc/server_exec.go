@@ -167,6 +167,7 @@ type beating[T any] struct {
 	mu    sync.Mutex
 	raw   func(*T) error
 	quiet bool // nothing was sent since the last tick
+	left  bool // stopped
 	done  chan struct{}
 	ended sync.WaitGroup
 }
@@ -184,7 +185,7 @@ func startBeating[T any](send func(*T) error, beat *T) *beating[T] {
 			}
 			b.mu.Lock()
 			var err error
-			if b.quiet {
+			if b.quiet && !b.left {
 				err = b.raw(beat)
 			}
 			b.quiet = true
@@ -200,13 +201,19 @@ func startBeating[T any](send func(*T) error, beat *T) *beating[T] {
 func (b *beating[T]) send(msg *T) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.left {
+		return errLeft
+	}
 	b.quiet = false
 	return b.raw(msg)
 }
 
-// stop returns when no heartbeat is being sent any more: a stream must not be
-// used after its handler has returned.
+// stop returns when nothing is being sent any more, and nothing is sent after
+// it: a stream must not be used after its handler has returned.
 func (b *beating[T]) stop() {
+	b.mu.Lock()
+	b.left = true
+	b.mu.Unlock()
 	close(b.done)
 	b.ended.Wait()
 }

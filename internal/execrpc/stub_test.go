@@ -224,26 +224,39 @@ func (e *stubExec) Resize(_ context.Context, size execenv.WindowSize) error {
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 type service struct {
+	t      testing.TB
 	socket string
 	http   *http.Server
 	cancel context.CancelFunc // ends every call's context
+	done   chan struct{}
 }
 
 func serve(t testing.TB, env execenv.Environment) *service {
 	t.Helper()
-	s := &service{socket: filepath.Join(t.TempDir(), "s")}
+	s := &service{t: t, socket: filepath.Join(t.TempDir(), "s")}
+	s.start(env)
+	t.Cleanup(s.stop)
+	return s
+}
+
+// start may be used again after stop, as a restarted service does.
+func (s *service) start(env execenv.Environment) {
+	s.t.Helper()
 	l, err := execrpc.ListenUnix(s.socket, nil, quiet())
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.http = execrpc.NewHTTPServer(execrpc.NewServer(env, quiet()), nil, quiet())
 	base, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
+	s.cancel, s.done = cancel, make(chan struct{})
 	s.http.BaseContext = func(net.Listener) context.Context { return base }
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.http.Serve(l) }()
-	t.Cleanup(func() { cancel(); _ = s.http.Close(); <-done })
-	return s
+	go func() { defer close(s.done); _ = s.http.Serve(l) }()
+}
+
+func (s *service) stop() {
+	s.cancel()
+	_ = s.http.Close()
+	<-s.done
 }
 
 func dial(t testing.TB, socket string) *execrpc.Client {

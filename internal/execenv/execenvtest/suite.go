@@ -57,6 +57,9 @@ type Harness struct {
 	// FailCreate makes creating this ID fail half-way, FailDestroy makes
 	// freeing it fail, until the function returned is called.
 	FailCreate, FailDestroy func(t *testing.T, env execenv.Environment, id string) (heal func())
+	// Served says that an execution service stands before the environment. It
+	// fills in limits that a Spec leaves at zero and bounds every lifetime.
+	Served bool
 	// Patience is how long a case waits for what must happen; 0 is a minute.
 	Patience time.Duration
 }

@@ -24,6 +24,9 @@ type C struct {
 	h    Harness
 	env  execenv.Environment
 	caps execenv.Capabilities
+	// late are the functions that soon and watch gave up on: they may still
+	// report to the test, which must not be over before them.
+	late sync.WaitGroup
 }
 
 func newCase(t *testing.T, h Harness) *C {
@@ -35,6 +38,15 @@ func newCase(t *testing.T, h Harness) *C {
 
 // nothingLeft destroys what the case made and checks that this frees all of it.
 func (c *C) nothingLeft() {
+	// The contexts of the case have ended by now, so this is quick unless a
+	// method ignores them.
+	late := make(chan struct{})
+	go func() { defer close(late); c.late.Wait() }()
+	select {
+	case <-late:
+	case <-time.After(c.h.Patience):
+		c.Errorf("after the case: a method that was given up on still runs")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.h.Patience)
 	defer cancel()
 	infos, err := c.env.List(ctx)
@@ -320,7 +332,7 @@ func (c *C) eventually(what string, cond func() bool) {
 func (c *C) soon(what string, f func()) {
 	c.Helper()
 	done := make(chan struct{})
-	go func() { defer close(done); f() }()
+	c.late.Go(func() { defer close(done); f() })
 	select {
 	case <-done:
 	case <-time.After(c.h.Patience / 2):
@@ -333,7 +345,7 @@ func (c *C) soon(what string, f func()) {
 // not hang the suite.
 func (c *C) watch(run func(*C)) {
 	done := make(chan struct{})
-	go func() { defer close(done); run(c) }()
+	c.late.Go(func() { defer close(done); run(c) })
 	select {
 	case <-done:
 	case <-time.After(4 * c.h.Patience):
@@ -359,39 +371,4 @@ func clip(s string) string {
 		return fmt.Sprintf("%s… (%d bytes)", s[:2000], len(s))
 	}
 	return s
-}
-
-// goroutines returns the stacks of all goroutines by their number.
-func goroutines() map[string]string {
-	buf := make([]byte, 4<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	all := map[string]string{}
-	for stack := range strings.SplitSeq(string(buf), "\n\n") {
-		head, _, _ := strings.Cut(stack, " [")
-		all[head] = stack
-	}
-	return all
-}
-
-// noGoroutinesLeft waits for goroutines that were not there before to end.
-func noGoroutinesLeft(t *testing.T, before map[string]string) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		var left []string
-		for head, stack := range goroutines() {
-			_, old := before[head]
-			if !old && strings.Contains(stack, "agentdock/internal/") && !strings.Contains(stack, "testing.tRunner") {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%d goroutines are left, such as:\n%s", len(left), left[0])
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }

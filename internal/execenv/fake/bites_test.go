@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
+	"github.com/agentdock/agentdock/internal/execenv/fake/simprobe"
 )
 
 // mutantVar tells a child process which mutant to run the suite against.
@@ -56,20 +58,51 @@ func child(t *testing.T, mutant, only string) (string, error) {
 	return string(out), err
 }
 
+// TestSuiteSeesWhatIsLeft checks the checks that belong to no case.
+func TestSuiteSeesWhatIsLeft(t *testing.T) {
+	if os.Getenv(mutantVar) != "" {
+		t.Skip("this is the child")
+	}
+	for mutant, says := range map[string]string{
+		leftOnHost:    `the host still holds:\s+a mount`,
+		leftGoroutine: "goroutines are left",
+	} {
+		t.Run(mutant, func(t *testing.T) {
+			t.Parallel()
+			out, err := child(t, mutant, "P1_create_is_idempotent")
+			if err == nil || !regexp.MustCompile(says).MatchString(out) {
+				t.Errorf("the suite let it pass (%v):\n%s", err, out)
+			}
+		})
+	}
+}
+
+const (
+	leftOnHost    = "something is left on the host"
+	leftGoroutine = "a goroutine is left"
+)
+
 // TestMutant is the child's part.
 func TestMutant(t *testing.T) {
-	n, err := strconv.Atoi(os.Getenv(mutantVar))
-	if err != nil {
-		t.Skip("runs as a child of TestSuiteBites")
+	name := os.Getenv(mutantVar)
+	if name == "" {
+		t.Skip("runs as a child of the tests above")
 	}
-	h := newHarness(func(env execenv.Environment) execenv.Environment {
+	n, err := strconv.Atoi(name)
+	h := simprobe.Harness(func(_ *testing.T, env execenv.Environment) execenv.Environment {
 		b := &bend{Environment: env}
-		if n >= 0 {
+		switch {
+		case err == nil && n >= 0:
 			mutants()[n].bend(b)
+		case name == leftGoroutine:
+			go func() { select {} }()
 		}
 		return b
 	})
-	if n >= 0 {
+	if name == leftOnHost {
+		h.Leftovers = func(*testing.T, execenv.Environment) []string { return []string{"a mount"} }
+	}
+	if err == nil && n >= 0 {
 		h.Patience = 2 * time.Second // a defect that hangs is found soon
 	}
 	execenvtest.Run(t, h)

@@ -44,19 +44,18 @@ func (b *box) PutArchive(ctx context.Context, dir string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	var read error
-	select {
-	case read = <-copied:
-		if errors.Is(read, unix.EPIPE) {
-			read = nil // the helper ended first, and its own status says why
-		}
-	default:
-	}
 	if err := t.verdict(status); err != nil {
 		return err
 	}
-	if read != nil {
-		return fault.Wrap(fault.Unavailable, read, "the archive could not be read to its end")
+	// The helper stops at tar's end mark. The reader may be used until this
+	// returns and not after it, so whoever reads it must be done.
+	select {
+	case err = <-copied:
+	case <-ctx.Done():
+		return fault.Wrap(fault.Unavailable, ctx.Err(), "putting the archive was given up")
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		return fault.Wrap(fault.Unavailable, err, "the archive could not be read to its end")
 	}
 	return nil
 }

@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/erofs/go-erofs"
 	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/testenv"
 )
 
 func TestContract(t *testing.T) {
-	requireReal(t)
+	testenv.RequireRoot(t)
 	execenvtest.Run(t, execenvtest.Harness{
 		New:                newTestEnvironment,
 		Image:              "bare",
@@ -30,19 +30,6 @@ func TestContract(t *testing.T) {
 		FailCreate:         failCreate,
 		FailDestroy:        failDestroy,
 	})
-}
-
-// requireReal skips where sandboxes cannot be made, unless they must be.
-func requireReal(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	const missing = "gVisor sandboxes need root"
-	if os.Getenv("AGENTDOCK_TEST_REQUIRE_REAL") == "1" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
 }
 
 // testEnvironment is the real one with a way to break the creation of chosen
@@ -70,7 +57,7 @@ func openTestEnvironment(t *testing.T, stateDir string) *testEnvironment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Config{StateDir: stateDir, Guest: files.guest, Images: files, CgroupParent: "agentdock-test"})
+	e, err := New(Config{StateDir: stateDir, Guest: files.guest, Images: files, CgroupParent: testenv.CgroupParent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,24 +105,8 @@ var testFiles = sync.OnceValues(func() (fixtureFiles, error) {
 	if err := os.WriteFile(f.corrupt, make([]byte, 1<<16), 0o600); err != nil {
 		return f, err
 	}
-	return f, writeBareImage(f.bare)
+	return f, testenv.WriteBareImage(f.bare)
 })
-
-// writeBareImage makes a root image with mount points and nothing to run.
-func writeBareImage(path string) error {
-	out, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	w := erofs.Create(out)
-	for _, d := range []string{"/", "/proc", "/sys", "/dev", "/tmp", "/workspace", "/run", "/etc", "/usr", "/home", guestDir} {
-		if err := w.Mkdir(d, 0o755); err != nil {
-			return err
-		}
-	}
-	return w.Close()
-}
 
 func inner(env execenv.Environment) *testEnvironment { return env.(*testEnvironment) }
 
@@ -154,7 +125,7 @@ func leftovers(t *testing.T, env execenv.Environment) []string {
 		files, _ := filepath.Glob(pattern)
 		left = append(left, files...)
 	}
-	for _, pid := range descendants(os.Getpid()) {
+	for _, pid := range testenv.Descendants(os.Getpid()) {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if strings.Contains(string(cmdline), e.cfg.StateDir+"/") {
 			left = append(left, fmt.Sprintf("process %d: %q", pid, cmdline))
@@ -170,14 +141,6 @@ func leftovers(t *testing.T, env execenv.Environment) []string {
 		}
 	}
 	return left
-}
-
-func descendants(pid int) []int {
-	var all []int
-	for _, c := range children(pid) {
-		all = append(append(all, c), descendants(c)...)
-	}
-	return all
 }
 
 func killSentry(t *testing.T, env execenv.Environment, id string) {

@@ -195,7 +195,8 @@ func (e *Environment) Close(ctx context.Context) error {
 	if err := e.sweep(ctx); err != nil {
 		return err
 	}
-	for _, f := range []string{e.guestImage(), e.emptyRoot()} {
+	e.hierarchy.Group(e.group).RemoveEmptyParents()
+	for _, f := range []string{e.guestImage(), e.emptyRoot(), e.sandboxesDir()} {
 		if err := os.RemoveAll(f); err != nil {
 			return err
 		}

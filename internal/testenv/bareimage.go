@@ -1,0 +1,69 @@
+// Package testenv starts the real parts that tests need, on private sockets and
+// directories, and looks for what they leave behind.
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/erofs/go-erofs"
+
+	"github.com/agentdock/agentdock/internal/image"
+)
+
+// Names of the images that BareStore holds: one that boots and has nothing to
+// run, one that does not boot.
+const (
+	BareImage    = "bare"
+	CorruptImage = "corrupt"
+)
+
+// WriteBareImage makes a root image that has the mount points and nothing to
+// run: enough for programs that are static and come in by archive.
+func WriteBareImage(path string) error {
+	out, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w := erofs.Create(out)
+	for _, d := range []string{"/", "/proc", "/sys", "/dev", "/tmp", "/workspace", "/run", "/etc", "/usr", "/home", "/.agentdock"} {
+		if err := w.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// BareStore makes an image store with the two images in it.
+func BareStore(t testing.TB) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	ctx := context.Background()
+	w, err := image.OpenWriter(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stage, err := w.Stage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stage.Close()
+	file := filepath.Join(stage.Dir(), "bare.erofs")
+	if err := WriteBareImage(file); err != nil {
+		t.Fatal(fmt.Errorf("cannot make the bare image: %w", err))
+	}
+	corrupt := filepath.Join(stage.Dir(), "corrupt.erofs")
+	if err := os.WriteFile(corrupt, make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{BareImage: file, CorruptImage: corrupt} {
+		if _, err := w.Add(ctx, path, image.Image{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
