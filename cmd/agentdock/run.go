@@ -45,13 +45,17 @@ usage, artifacts; or error. Output that is not UTF-8 has U+FFFD for each bad byt
 without --json the bytes are passed on as they are.
 
 Sizes are written 512m, 1.5GiB, 300MB or in bytes (k, m, g and KiB, MiB, GiB
-count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.`
+count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.
+
+An execution service is started for the run, which takes root. Variables:
+` + localexecd.BinaryEnv + ` names its program, ` + localexecd.DirEnv + ` the
+directory for what it needs meanwhile (` + localexecd.DefaultDir + `).`
 
 const runExample = `  # the sample repository's tests and build, keeping what it built
   agentdock run --fixture --artifact 'dist/**' --out build -- python3 tools/check.py
 
   # your own directory, with more room
-  agentdock run --dir . --memory 2g --disk 1g --timeout 10m -- make test
+  agentdock run --dir . --memory 2g --disk 1g --timeout 10m -- python3 -m pytest
 
   # input from a pipe, result for a program
   echo '{"n": 1}' | agentdock run --stdin - --json -- python3 -c 'print(input())'`
@@ -107,7 +111,8 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	if err != nil {
 		return oneshot.Failed(ctx, req, err)
 	}
-	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv))}
+	// Always named: the service inherits no setting of ours.
+	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir)}
 	ended := console.phase("starting the execution service")
 	if err := localexecd.Sweep(ctx, cfg); err != nil && !errors.Is(err, os.ErrPermission) {
 		// Not this run's: it goes on beside what is left, and says so.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -50,13 +51,13 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&f.dir, "dir", "", "start with a copy of this `directory`; symlinks stay symlinks")
 	fl.StringVar(&f.image, "image", image.Default, "root image, by `name` or digest")
 	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
-	fl.StringVar(&f.cpus, "cpus", "", "processors, 0.01 to 64 (default 1)")
-	fl.StringVar(&f.memory, "memory", "", "memory, with the files in the workspace (default "+quantity.Size(d.MemoryBytes)+")")
-	fl.StringVar(&f.pids, "pids", "", fmt.Sprintf("processes and threads at once (default %d)", d.PIDs))
-	fl.StringVar(&f.disk, "disk", "", "contents of the workspace (default "+quantity.Size(d.DiskBytes)+" or half the memory)")
-	fl.StringVar(&f.inodes, "inodes", "", fmt.Sprintf("files in the workspace (default %d)", d.Inodes))
-	fl.StringVar(&f.timeout, "timeout", "", "wall clock of the command (default "+d.WallClock.String()+")")
-	fl.StringVar(&f.maxOutput, "max-output", "", fmt.Sprintf("bytes kept of each of stdout and stderr (default %d)", d.OutputBytes))
+	fl.StringVar(&f.cpus, "cpus", "", "processors, a `number` from 0.01 to 64 (default 1)")
+	fl.StringVar(&f.memory, "memory", "", "`size` of memory, with the files in the workspace (default "+quantity.Size(d.MemoryBytes)+")")
+	fl.StringVar(&f.pids, "pids", "", fmt.Sprintf("`number` of processes and threads at once (default %d)", d.PIDs))
+	fl.StringVar(&f.disk, "disk", "", "`size` of what the workspace holds (default "+quantity.Size(d.DiskBytes)+" or half the memory)")
+	fl.StringVar(&f.inodes, "inodes", "", fmt.Sprintf("`number` of files in the workspace (default %d)", d.Inodes))
+	fl.StringVar(&f.timeout, "timeout", "", "`duration` the command may take (default "+d.WallClock.String()+")")
+	fl.StringVar(&f.maxOutput, "max-output", "", fmt.Sprintf("`size` of what is kept of each of stdout and stderr (default %d)", d.OutputBytes))
 	fl.StringArrayVar(&f.env, "env", nil, "add `NAME=VALUE` to the program's environment; repeatable")
 	fl.StringVar(&f.cwd, "cwd", "", "`directory` to run in, relative to the workspace")
 	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
@@ -64,6 +65,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&f.out, "out", defaultOut, "`directory` to keep them in")
 	fl.StringVar(&f.artifactBytes, "artifact-bytes", "", "`size` of all artifacts together (default "+quantity.Size(artifact.DefaultLimits().TotalBytes)+")")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the program's output")
+	completeImages(cmd, &f.imageDir)
 	// An empty value was given too: --memory "$UNSET" must not mean the default.
 	f.given = fl.Changed
 }
@@ -275,6 +277,28 @@ func openStdin(ctx context.Context, name string, ours io.Reader) (io.Reader, fun
 		return nil, nil, fault.Wrap(fault.Invalid, o.err, "cannot use --stdin")
 	}
 	return o.file, func() { o.file.Close() }, nil
+}
+
+// completeImages offers the names of the images there are.
+func completeImages(cmd *cobra.Command, dir *string) {
+	// It fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("image", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		store, err := image.Open(cmp.Or(*dir, os.Getenv(image.DirEnv), image.DefaultDir))
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		images, err := store.List()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, img := range images {
+			if img.Name != "" {
+				names = append(names, img.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 // phaseAfter is how long something takes before the user is told what it is.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +42,16 @@ func (c Config) complete() (Config, error) {
 	if c.StopTimeout == 0 {
 		c.StopTimeout = 30 * time.Second
 	}
+	// The service starts in another directory than ours.
 	var err error
+	for _, path := range []*string{&c.Dir, &c.ImageDir} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return c, fault.Wrap(fault.Internal, err, "cannot start the execution service")
+		}
+	}
 	if c.Binary == "" {
 		c.Binary, err = FindBinary()
 	}
