@@ -123,6 +123,26 @@ var importRules = []importRule{
 		Reason:   "root images are made and kept apart from what runs them",
 	},
 	{
+		Packages: []string{"./internal/artifact/...", "./internal/dirpack/..."},
+		Ours:     []string{"./internal/fault"},
+		SDKs:     []string{"github.com/bmatcuk/doublestar/...", "golang.org/x/sys/..."},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "what touches files of the host for a sandbox knows nothing else, so that it can be read as a whole",
+	},
+	{
+		Packages: []string{"./internal/oneshot/..."},
+		Ours:     []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/artifact", "./internal/quantity"},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "a watched run is the same over any environment, near or far",
+	},
+	{
+		Packages: []string{"./internal/localexecd/..."},
+		Ours:     []string{"./internal/fault"},
+		SDKs:     []string{"golang.org/x/sys/..."},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "what starts the execution service hands it nothing, so it has nothing to hand over",
+	},
+	{
 		Packages: []string{"./internal/control/..."},
 		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
 			"./internal/store", "./internal/queue", "./internal/blob"},

@@ -27,6 +27,8 @@ const (
 	// small files are read whole before they are sent, so that one that
 	// changed can be read again.
 	small = 1 << 20
+	// block is what file systems give out at least.
+	block = 4096
 	// attempts to read a small file that keeps changing.
 	attempts = 5
 )
@@ -62,8 +64,9 @@ func (d *Dir) Close() error { return d.root.Close() }
 
 // Survey is what a walk found.
 type Survey struct {
-	// Entries counts all that will be sent, Bytes their contents.
-	Entries, Bytes int64
+	// Entries counts all that will be sent, Bytes their contents, and Blocks
+	// the room they take where each file has whole blocks of its own.
+	Entries, Bytes, Blocks int64
 	// Skipped are the first few of what cannot be sent: sockets, fifos and
 	// devices; Unsent counts all of them.
 	Skipped []string
@@ -84,6 +87,7 @@ func (d *Dir) Survey(ctx context.Context) (Survey, error) {
 				return cannot("read", e.name, err)
 			}
 			s.Bytes += e.st.Size
+			s.Blocks += (e.st.Size + block - 1) / block * block
 		case unix.S_IFDIR, unix.S_IFLNK:
 		default:
 			if s.Unsent++; len(s.Skipped) < mostSkipped {
