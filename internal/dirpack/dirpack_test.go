@@ -120,7 +120,7 @@ func TestOddTree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(fd)
+		t.Cleanup(func() { unix.Close(fd) })
 		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("%s/sock%d", dir, i)}); err != nil {
 			t.Fatal(err)
 		}

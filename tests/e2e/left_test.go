@@ -44,12 +44,15 @@ func cmdKilled(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = time.Second
 	ts.Check(cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its ProcessState
+		close(ended)
+	}()
 	select {
 	case <-out.seen:
-	case err := <-ended:
-		ts.Fatalf("it ended before its program started: %v: %s", err, out)
+	case <-ended:
+		ts.Fatalf("it ended before its program started: %s: %s", cmd.ProcessState, out)
 	case <-time.After(patience):
 		_ = cmd.Process.Kill()
 		ts.Fatalf("its program did not start: %s", out)
