@@ -30,6 +30,7 @@ type box struct {
 	env     *Environment
 	spec    execenv.Spec
 	digest  string
+	user    int // of the host, counted from firstHostID
 	created time.Time
 	group   *cgroup.Group
 
@@ -91,7 +92,7 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.group.Create(hostLimits(b.spec.Limits)); err != nil {
 		return failed(err)
 	}
-	spec, err := containerSpec(b.spec, image, b.env.guestImage(), b.env.emptyRoot())
+	spec, err := containerSpec(b.spec, firstHostID+uint32(b.user), image, b.env.guestImage(), b.env.emptyRoot())
 	if err != nil {
 		return failed(err)
 	}

@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/runsc/cli"
@@ -22,7 +24,8 @@ import (
 func Entry() {
 	switch {
 	case filepath.Base(os.Args[0]) == "runsc-sandbox":
-		os.Args = withLimits(os.Args)
+		os.Args = sentryArguments(os.Args)
+		collectLater()
 	case filepath.Base(os.Args[0]) == "runsc-gofer":
 	case os.Args[0] == "/proc/self/exe" && len(os.Args) > 2 && os.Args[1] == "umount":
 		// Started by the sentry itself to take /proc out of its root.
@@ -37,27 +40,49 @@ func Entry() {
 	os.Exit(1)
 }
 
-// withLimits tells the sentry the sandbox's size, so that programs see that and
-// not the host's. gVisor would take it from the cgroup it made; ours is made
-// apart from it, so it is taken from the specification, which the sentry has
-// as an open file.
-func withLimits(args []string) []string {
-	spec := specArgument(args)
-	if spec == nil || spec.Linux == nil || spec.Linux.Resources == nil {
-		return args
+// collectLater keeps the garbage collector from running while the sentry
+// starts, when its heap is small and grows fast: that is a third of the
+// processor time of a start. Its limit keeps it bounded if the start takes long.
+func collectLater() {
+	percent := debug.SetGCPercent(-1)
+	limit := debug.SetMemoryLimit(32 << 20)
+	time.AfterFunc(time.Second, func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+}
+
+// sentryArguments changes two things in what gVisor starts a sentry with.
+//
+// It is told the sandbox's size, so that programs see that and not the host's.
+// gVisor would take it from the cgroup it made; ours is made apart from it, so
+// it is taken from the specification, which the sentry has as an open file.
+//
+// And it is told that it has no files of the host to work on (directfs), so
+// that it keeps no capability in its user namespace and its seccomp filter has
+// no rule for opening files. The process that starts it is told otherwise,
+// because only then does gVisor put the sentry into the specification's user
+// namespace, and at once: without, it would run as nobody, the same for all
+// sandboxes, and would have to start itself a second time.
+func sentryArguments(args []string) []string {
+	var resources specs.LinuxResources
+	if spec := specArgument(args); spec != nil && spec.Linux != nil && spec.Linux.Resources != nil {
+		resources = *spec.Linux.Resources
 	}
 	out := make([]string, 0, len(args)+2)
-	memory := spec.Linux.Resources.Memory
 	for i := 0; i < len(args); i++ {
-		out = append(out, args[i])
-		if args[i] == "--total-memory" && i+1 < len(args) && memory != nil && memory.Limit != nil {
-			i++
-			out = append(out, strconv.FormatInt(*memory.Limit, 10))
-		}
-		if args[i] == "boot" && spec.Linux.Resources.CPU != nil {
-			if n := cpuCount(spec.Linux.Resources.CPU); n > 0 {
+		switch {
+		case args[i] == "boot":
+			out = append(out, "--directfs=false", args[i])
+			if n := cpuCount(resources.CPU); n > 0 {
 				out = append(out, fmt.Sprintf("--cpu-num=%d", n))
 			}
+		case args[i] == "--total-memory" && i+1 < len(args) && resources.Memory != nil && resources.Memory.Limit != nil:
+			out = append(out, args[i], strconv.FormatInt(*resources.Memory.Limit, 10))
+			i++
+		case strings.HasPrefix(args[i], "--directfs"):
+		default:
+			out = append(out, args[i])
 		}
 	}
 	return out
@@ -66,7 +91,7 @@ func withLimits(args []string) []string {
 // cpuCount is the number of processors a program is shown: as many as the quota
 // can keep busy, and no more than the host has.
 func cpuCount(cpu *specs.LinuxCPU) int {
-	if cpu.Quota == nil || cpu.Period == nil || *cpu.Period == 0 {
+	if cpu == nil || cpu.Quota == nil || cpu.Period == nil || *cpu.Period == 0 {
 		return 0
 	}
 	period := int64(*cpu.Period)

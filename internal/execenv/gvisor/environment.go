@@ -66,7 +66,14 @@ type Environment struct {
 
 	mu    sync.Mutex
 	boxes map[string]*box
+	ids   slots // of users of the host, see firstHostID
 }
+
+// firstHostID begins the range of user and group IDs of the host that sentries
+// run as, one for each sandbox that is alive: nobody's IDs, so that not even a
+// broken-out sentry may touch another. The range is far above what systems and
+// their subordinate ID files hand out.
+const firstHostID = 1_879_048_192
 
 var _ execenv.Environment = (*Environment)(nil)
 
@@ -278,6 +285,7 @@ func (e *Environment) claim(spec execenv.Spec, digest string) (b *box, created b
 		return b, false
 	}
 	b = newBox(e, spec, digest)
+	b.user = e.ids.take()
 	e.boxes[spec.ID] = b
 	return b, true
 }
@@ -305,6 +313,7 @@ func (e *Environment) forget(b *box) {
 	defer e.mu.Unlock()
 	if e.boxes[b.spec.ID] == b {
 		delete(e.boxes, b.spec.ID)
+		e.ids.release(b.user)
 	}
 }
 

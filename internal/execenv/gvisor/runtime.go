@@ -16,10 +16,10 @@ import (
 var runtimeFlags = map[string]string{
 	// G1: no interface but loopback exists in the sandbox's own stack.
 	"network": "none",
+	// See sentryArguments: the sentry itself runs with the opposite.
+	"directfs": "true",
 	// The whole root is an image and everything else is memory of the sentry,
-	// so no file access on the host is needed: the sentry runs as nobody,
-	// without capabilities, in an empty root, and no file server is started.
-	"directfs": "false",
+	// so no file of the host is needed and no file server is started.
 	"overlay2": "none",
 	// Groups are ours: see package cgroup.
 	"ignore-cgroups": "true",

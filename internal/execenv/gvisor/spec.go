@@ -27,7 +27,7 @@ const (
 // containerSpec describes the sandbox to gVisor. Its first process is our init,
 // which is root of the sandbox with what it needs for the set-up, and gives
 // that up before the sandbox is handed out.
-func containerSpec(spec execenv.Spec, rootImage, guestImage, emptyRoot string) (*specs.Spec, error) {
+func containerSpec(spec execenv.Spec, hostID uint32, rootImage, guestImage, emptyRoot string) (*specs.Spec, error) {
 	setup, err := json.Marshal(guest.Setup{
 		Group: spec.ID,
 		PIDs:  spec.Limits.PIDs,
@@ -76,8 +76,11 @@ func containerSpec(spec execenv.Spec, rootImage, guestImage, emptyRoot string) (
 				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
 				Memory: &specs.LinuxMemory{Limit: &spec.Limits.MemoryBytes},
 			},
+			// One ID is enough: the users inside are the sandbox's kernel's own.
+			UIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: hostID, Size: 1}},
+			GIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: hostID, Size: 1}},
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
 				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
 			},
 		},
