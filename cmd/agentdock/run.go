@@ -72,6 +72,10 @@ func newRun() *cobra.Command {
 		},
 	}
 	f.define(cmd)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		report := oneshot.Report{Err: fault.New(fault.Invalid, "%v; see agentdock run --help", err)}
+		return f.finish(cmd, newConsole(cmd.ErrOrStderr()), report, report.ExitStatus(), nil, nil)
+	})
 	return cmd
 }
 
@@ -92,9 +96,14 @@ func runCommand(cmd *cobra.Command, f *runFlags, argv []string) error {
 	if status == oneshot.StatusCancelled && caught() == syscall.SIGTERM {
 		status = oneshot.StatusSignalled + int(syscall.SIGTERM)
 	}
+	return f.finish(cmd, console, report, status, kept.Bytes(), keptErr.Bytes())
+}
+
+// finish says how the run ended, in words, as JSON and as a status.
+func (f *runFlags) finish(cmd *cobra.Command, console *console, report oneshot.Report, status int, stdout, stderr []byte) error {
 	console.line(report.Line())
 	if f.json {
-		if err := report.WriteJSON(cmd.OutOrStdout(), kept.Bytes(), keptErr.Bytes()); err != nil {
+		if err := report.WriteJSON(cmd.OutOrStdout(), stdout, stderr); err != nil {
 			return fmt.Errorf("cannot write the report: %w", err)
 		}
 	}
@@ -114,14 +123,15 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	// Always named: the service inherits no setting of ours.
 	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir)}
 	ended := console.phase("starting the execution service")
-	if err := localexecd.Sweep(ctx, cfg); err != nil && !errors.Is(err, os.ErrPermission) {
-		// Not this run's: it goes on beside what is left, and says so.
-		console.line("warning: " + err.Error())
-	}
+	sweepErr := localexecd.Sweep(ctx, cfg)
 	service, err := localexecd.Start(ctx, cfg)
 	ended()
 	if err != nil {
 		return oneshot.Failed(ctx, req, err)
+	}
+	if sweepErr != nil {
+		// Not this run's: it goes on beside what is left, and says so.
+		console.line("warning: " + sweepErr.Error())
 	}
 	defer func() {
 		defer console.phase("stopping the execution service")()

@@ -141,24 +141,29 @@ func TestDirectoryThatDoesNotFit(t *testing.T) {
 
 // Errors of ours have the shape of every other answer.
 func TestJSONOfAnError(t *testing.T) {
-	var out, errOut bytes.Buffer
-	root := newRoot()
-	root.SetArgs([]string{"run", "--json", "--memory", "lots", "true"})
-	root.SetOut(&out)
-	root.SetErr(&errOut)
-	err := root.ExecuteContext(t.Context())
-	if status, ok := err.(exitStatus); !ok || status != 125 {
-		t.Errorf("got %v", err)
-	}
-	var got struct {
-		State string
-		Error struct{ Code, Message string }
-	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.State != "failed" || got.Error.Code != "invalid" || !strings.Contains(got.Error.Message, "lots") {
-		t.Errorf("%v: %s", err, out.String())
-	}
-	if strings.Count(errOut.String(), "\n") != 1 {
-		t.Errorf("stderr is %q, want one line", errOut.String())
+	for says, args := range map[string][]string{
+		"lots": {"run", "--json", "--memory", "lots", "true"},
+		"tty":  {"run", "--json", "--tty", "true"},
+	} {
+		var out, errOut bytes.Buffer
+		root := newRoot()
+		root.SetArgs(args)
+		root.SetOut(&out)
+		root.SetErr(&errOut)
+		err := root.ExecuteContext(t.Context())
+		if status, ok := err.(exitStatus); !ok || status != 125 {
+			t.Errorf("%q: %v", args, err)
+		}
+		var got struct {
+			State string
+			Error struct{ Code, Message string }
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.State != "failed" || got.Error.Code != "invalid" || !strings.Contains(got.Error.Message, says) {
+			t.Errorf("%q: %v: %s", args, err, out.String())
+		}
+		if strings.Count(errOut.String(), "\n") != 1 {
+			t.Errorf("%q: stderr is %q, want one line", args, errOut.String())
+		}
 	}
 }
 
