@@ -10,6 +10,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -92,9 +93,6 @@ func New(cfg Config) (*Environment, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.CgroupParent == "" {
-		cfg.CgroupParent = "agentdock"
-	}
 	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
 		return nil, err
 	}
@@ -105,7 +103,7 @@ func New(cfg Config) (*Environment, error) {
 	e := &Environment{
 		cfg:       cfg,
 		hierarchy: hierarchy,
-		group:     filepath.Join(cfg.CgroupParent, instanceName(cfg.StateDir)),
+		group:     groupName(cfg),
 		lock:      lock,
 		log:       cfg.Logger,
 		boxes:     map[string]*box{},
@@ -138,11 +136,11 @@ func (e *Environment) start() (err error) {
 	return err
 }
 
-// instanceName ties the cgroup to the state directory, so that a restarted
+// groupName ties the cgroup to the state directory, so that a restarted
 // service finds what it left.
-func instanceName(stateDir string) string {
-	sum := sha256.Sum256([]byte(stateDir))
-	return hex.EncodeToString(sum[:6])
+func groupName(cfg Config) string {
+	sum := sha256.Sum256([]byte(cfg.StateDir))
+	return filepath.Join(cmp.Or(cfg.CgroupParent, "agentdock"), hex.EncodeToString(sum[:6]))
 }
 
 func lockDir(dir string) (*os.File, error) {
