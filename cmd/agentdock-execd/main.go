@@ -1,3 +1,9 @@
+// The Go runtime would keep the host's cgroup files open to follow the processor
+// quota. A sentry, which is this binary too, must hold nothing of the host.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command agentdock-execd is the execution service: it owns the sandboxes that
 // hostile code runs in, and holds no secret of anybody.
 package main

@@ -1,8 +1,9 @@
 // Package gvisor runs sandboxes in gVisor, which is linked into the program:
 // no runtime is installed. A sandbox is one process, the sentry, which is a
-// kernel of its own for the programs in it. It runs as nobody in its own user,
-// mount, network, PID, IPC and UTS namespaces, in an empty root, without
-// capabilities, behind gVisor's seccomp allow-list, in a cgroup with the limits.
+// kernel of its own for the programs in it. It runs as a user of the host that
+// nobody else is, in its own user, mount, network, PID, IPC and UTS namespaces,
+// in an empty root, without capabilities outside its user namespace, behind
+// gVisor's seccomp allow-list, in a cgroup with the limits.
 //
 // Its root file system is an EROFS image, which it gets as an open file, and
 // everything that can be written is its own memory: it has no way to a file of
@@ -81,7 +82,7 @@ var _ execenv.Environment = (*Environment)(nil)
 // StateDir left. It fails if another process uses that directory.
 func New(cfg Config) (*Environment, error) {
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.Unsupported, "cannot run gVisor: not root; start the execution service as root (it gives up what it does not need)")
+		return nil, fault.New(fault.Unsupported, "cannot run gVisor: not root; start the execution service as root")
 	}
 	if err := checkStdio(); err != nil {
 		return nil, err
