@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execd"
 	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/quantity"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -197,20 +197,11 @@ type size int64
 func (s *size) UnmarshalText(b []byte) error { return s.Set(string(b)) }
 
 func (s *size) Set(text string) error {
-	number := strings.ToLower(strings.TrimSpace(text))
-	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
-	shift := 0
-	for i, unit := range []string{"k", "m", "g", "t"} {
-		if rest, ok := strings.CutSuffix(number, unit); ok {
-			number, shift = rest, 10*(i+1)
-		}
+	n, err := quantity.ParseSize(text)
+	if err == nil {
+		*s = size(n)
 	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("size %q is not a number of bytes such as 1048576, 512m or 4g", text)
-	}
-	*s = size(n << shift)
-	return nil
+	return err
 }
 
 func (s *size) Type() string { return "size" }

@@ -45,14 +45,14 @@ func TestRunDefaults(t *testing.T) {
 }
 
 func TestRunFlags(t *testing.T) {
-	req, _, err := parsed(t, "--fixture", "--image", "other", "--cpus", "0.5", "--memory", "1g", "--pids", "10", "--disk", "300MB",
+	req, _, err := parsed(t, "--fixture", "--image", "other", "--cpus", "0.5", "--memory", "1g", "--pids", "20", "--disk", "300MB",
 		"--inodes", "1000", "--timeout", "90", "--max-output", "1k", "--env", "A=1", "--env", "B=x=y", "--cwd", "sub", "--stdin", "-",
 		"--artifact", "dist/**", "--artifact", "*.log", "--out", t.TempDir(), "--artifact-bytes", "5m", "--json",
 		"prog", "--json", "-x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := run.Limits{MilliCPU: 500, MemoryBytes: run.GiB, PIDs: 10, DiskBytes: 300e6, Inodes: 1000, OutputBytes: 1024, WallClock: 90 * time.Second}
+	want := run.Limits{MilliCPU: 500, MemoryBytes: run.GiB, PIDs: 20, DiskBytes: 300e6, Inodes: 1000, OutputBytes: 1024, WallClock: 90 * time.Second}
 	if req.Limits != want || req.Image != "other" || req.Dir != "sub" || req.Env["A"] != "1" || req.Env["B"] != "x=y" ||
 		req.Files == nil || req.Stdin == nil || len(req.Artifacts) != 2 || req.ArtifactLimits.TotalBytes != 5*run.MiB {
 		t.Errorf("got %+v", req)
