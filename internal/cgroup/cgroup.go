@@ -128,7 +128,7 @@ func (g *Group) file(controller, name string) string {
 func (g *Group) Create(l Limits) (err error) {
 	defer func() {
 		if err != nil {
-			g.removeOnce()
+			_ = g.removeOnce()
 			err = fmt.Errorf("cannot create control group %s: %w", g.path, err)
 		}
 	}()

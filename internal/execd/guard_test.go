@@ -125,7 +125,7 @@ func TestALifetimeEndsByTheServicesOwnClock(t *testing.T) {
 		if len(env.left()) != 3 {
 			t.Fatalf("left before the grace ended: %v", env.left())
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if env.has("short") || !env.has("long") || !env.has("ended") {
 			t.Errorf("left after the grace: %v", env.left())

@@ -258,7 +258,7 @@ func TestTheCallersReaderAndWriterEndAnArchive(t *testing.T) {
 	if err := sb.PutArchive(short, "", pr); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("PutArchive = %v, want the deadline", err)
 	}
-	<-saw
+	_ = <-saw
 }
 
 type failing struct{ err error }

@@ -98,7 +98,7 @@ func StartExecd(t testing.TB, imageDir string, flags ...string) *Execd {
 		if left := e.Leftovers(); len(left) > 0 {
 			t.Errorf("left over: %q", left)
 		}
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		if t.Failed() {
 			t.Logf("the service's log:\n%s", e.log.String())
 		}
