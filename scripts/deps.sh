@@ -28,6 +28,16 @@ for entry in "${needed[@]}"; do
 		missing+=("$package")
 	fi
 done
+# A Go of 1.21 or later fetches the version that go.mod names. Older ones cannot,
+# and need_go then says what to do.
+if ! command -v go >/dev/null && [[ ! -x /usr/local/go/bin/go ]] && command -v apt-cache >/dev/null; then
+	[[ $(id -u) != 0 ]] || apt-get update -qq
+	candidate=$(apt-cache policy golang-go 2>/dev/null | awk '/Candidate:/ { print $2 }')
+	if [[ -n $candidate && $candidate != "(none)" ]] && dpkg --compare-versions "$candidate" ge "2:1.21"; then
+		say "missing: golang-go, which compiles AgentDock"
+		missing+=(golang-go)
+	fi
+fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 command -v apt-get >/dev/null ||

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execd"
 	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/quantity"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -48,6 +48,7 @@ type config struct {
 	// Flags only: they are about the process that starts this one.
 	ReadyFD    int
 	ExitWithFD int
+	sweep      bool
 	version    bool
 }
 
@@ -85,7 +86,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.SortFlags = false
 	flags.Usage = func() {
 		fmt.Fprintf(stdout, "agentdock-execd runs hostile code in sandboxes for AgentDock.\n\n"+
-			"Every flag but the last three is also a variable: --max-cpu is %sMAX_CPU.\n\n%s", execd.Prefix, flags.FlagUsages())
+			"Every flag but the last four is also a variable: --max-cpu is %sMAX_CPU.\n\n%s", execd.Prefix, flags.FlagUsages())
 	}
 	flags.StringVar(&c.Socket, "socket", c.Socket, "unix socket to serve on; empty for none")
 	flags.StringVar(&c.Listen, "listen", c.Listen, "TCP address to serve on, with mutual TLS")
@@ -110,6 +111,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.IntVar(&c.MaxExecs, "max-execs", c.MaxExecs, "most commands at once in one sandbox")
 	flags.IntVar(&c.ReadyFD, "ready-fd", c.ReadyFD, "descriptor that gets the line \"ready\" when calls are taken")
 	flags.IntVar(&c.ExitWithFD, "exit-with-fd", c.ExitWithFD, "descriptor of a pipe; stop when its other end is closed")
+	flags.BoolVar(&c.sweep, "sweep", false, "remove what a service with this state directory left when it was killed, and exit")
 	flags.BoolVar(&c.version, "version", false, "print the version and exit")
 	if err := flags.Parse(args); err != nil {
 		return c, err
@@ -195,20 +197,11 @@ type size int64
 func (s *size) UnmarshalText(b []byte) error { return s.Set(string(b)) }
 
 func (s *size) Set(text string) error {
-	number := strings.ToLower(strings.TrimSpace(text))
-	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
-	shift := 0
-	for i, unit := range []string{"k", "m", "g", "t"} {
-		if rest, ok := strings.CutSuffix(number, unit); ok {
-			number, shift = rest, 10*(i+1)
-		}
+	n, err := quantity.ParseSize(text)
+	if err == nil {
+		*s = size(n)
 	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("size %q is not a number of bytes such as 1048576, 512m or 4g", text)
-	}
-	*s = size(n << shift)
-	return nil
+	return err
 }
 
 func (s *size) Type() string { return "size" }

@@ -1,3 +1,9 @@
+// The Go runtime would keep the host's cgroup files open to follow the processor
+// quota. A sentry, which is this binary too, must hold nothing of the host.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command agentdock-execd is the execution service: it owns the sandboxes that
 // hostile code runs in, and holds no secret of anybody.
 package main
@@ -51,6 +57,9 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	case os.Geteuid() != 0:
 		return errors.New("cannot start: sandboxes need root to set up their namespaces, mounts and limits; run it with sudo or from its systemd unit")
 	}
+	if c.sweep {
+		return sweep(c)
+	}
 	if err := execd.CheckEnvironment(environ); err != nil {
 		return err
 	}
@@ -67,6 +76,11 @@ func serve(c config, log *slog.Logger, open opener) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// Whoever reads the log may be killed. Saying so must not kill this process
+	// before it has removed its sandboxes.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
 	if c.Socket != "" {
 		if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -52,6 +52,13 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 	}, nil
 }
 
+// sweep removes what a service that was killed left.
+func sweep(c config) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return gvisor.Sweep(ctx, gvisor.Config{StateDir: c.StateDir, CgroupParent: c.CgroupParent})
+}
+
 // images lets the environment find images in the store.
 type images struct{ store *image.Store }
 

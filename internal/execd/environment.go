@@ -23,6 +23,10 @@ var forbidden = []string{
 	"VAULT_*", "NPM_CONFIG_*AUTH*", "STRIPE_*",
 }
 
+// harmless are names that forbidden matches although they say only whom to
+// trust, or where. They are scrubbed like all others, not refused.
+var harmless = []string{"*_CA_BUNDLE", "*_CA_CERTS_FILE", "*_CA_FILE", "*_REGION", "*_DEFAULT_REGION"}
+
 // CheckEnvironment refuses an environment ("NAME=value" each) that holds a
 // credential or the way to one. The error names every such variable and never
 // a value.
@@ -52,7 +56,11 @@ func them(n int) string {
 
 func isForbidden(name string) bool {
 	name = strings.ToUpper(name)
-	for _, pattern := range forbidden {
+	return matches(forbidden, name) && !matches(harmless, name)
+}
+
+func matches(patterns []string, name string) bool {
+	for _, pattern := range patterns {
 		if ok, _ := path.Match(pattern, name); ok {
 			return true
 		}

@@ -68,7 +68,7 @@ func wantCode(t *testing.T, what string, err error, code fault.Code) {
 
 func TestTheCeilingWinsAndShows(t *testing.T) {
 	p := policy()
-	p.Ceiling = run.Limits{MilliCPU: 500, MemoryBytes: 100 * run.MiB, PIDs: 10, DiskBytes: run.MiB, Inodes: 100, OutputBytes: 10, WallClock: time.Second}
+	p.Ceiling = run.Limits{MilliCPU: 500, MemoryBytes: 100 * run.MiB, PIDs: 20, DiskBytes: run.MiB, Inodes: 100, OutputBytes: 10, WallClock: time.Second}
 	guarding(t, p, func(t *testing.T, g *Guard, env *stub) {
 		big := spec("a")
 		big.Limits = run.Ceiling()
@@ -83,7 +83,7 @@ func TestTheCeilingWinsAndShows(t *testing.T) {
 		wantCode(t, "another Spec that the ceiling makes equal", err, fault.Conflict)
 
 		small := spec("b")
-		small.Limits = run.Limits{PIDs: 3}
+		small.Limits = run.Limits{PIDs: 17}
 		want := small.Limits.Or(run.DefaultLimits()).Clamp(p.Ceiling)
 		if info, _ := create(t, g, small).Info(t.Context()); info.Limits != want {
 			t.Errorf("limits are %+v, want %+v", info.Limits, want)
@@ -125,7 +125,7 @@ func TestALifetimeEndsByTheServicesOwnClock(t *testing.T) {
 		if len(env.left()) != 3 {
 			t.Fatalf("left before the grace ended: %v", env.left())
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if env.has("short") || !env.has("long") || !env.has("ended") {
 			t.Errorf("left after the grace: %v", env.left())

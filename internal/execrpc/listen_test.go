@@ -49,7 +49,7 @@ func TestOnlyAllowedUsersGetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	binary := filepath.Join(dir, "dial")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"archive/tar"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,11 @@ func Unpack(root, dir string, r io.Reader) error {
 	}
 	defer t.close()
 	u := &unpacker{tree: t, buf: make([]byte, 256<<10)}
-	in := tar.NewReader(r)
+	// Files are made with the mode they shall have, which is one call less for
+	// each.
+	unix.Umask(0)
+	// The tar reader asks for 512 bytes at a time.
+	in := tar.NewReader(bufio.NewReaderSize(r, 256<<10))
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -130,7 +135,7 @@ func (u *unpacker) link(parent int, name string, h *tar.Header) error {
 func (u *unpacker) file(parent int, name string, h *tar.Header, r io.Reader) error {
 	fd := -1
 	err := u.replace(parent, name, h, func() (err error) {
-		fd, err = unix.Openat(parent, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		fd, err = unix.Openat(parent, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm(h))
 		return err
 	})
 	if err != nil {
@@ -143,9 +148,6 @@ func (u *unpacker) file(parent int, name string, h *tar.Header, r io.Reader) err
 			return invalid("archive ends in the middle of %q", h.Name)
 		}
 		return fmt.Errorf("cannot write %q: %w", h.Name, err)
-	}
-	if err := unix.Fchmod(fd, perm(h)); err != nil {
-		return fmt.Errorf("cannot set the mode of %q: %w", h.Name, err)
 	}
 	return setTime(parent, name, h)
 }

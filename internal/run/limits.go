@@ -50,7 +50,7 @@ func Floor() Limits {
 	return Limits{
 		MilliCPU:    10,
 		MemoryBytes: 48 * MiB,
-		PIDs:        1,
+		PIDs:        16, // the sandbox's init passes through with its threads
 		DiskBytes:   64 * KiB,
 		Inodes:      16,
 		OutputBytes: 1,

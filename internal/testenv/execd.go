@@ -120,7 +120,7 @@ func (e *Execd) run(dir, imageDir string, flags []string) {
 		if left := e.Leftovers(); len(left) > 0 {
 			t.Errorf("left over: %q", left)
 		}
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		if t.Failed() {
 			t.Logf("the service's log:\n%s", e.log.String())
 		}

@@ -31,7 +31,7 @@ var builtProbe = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "probe")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out,
 		"github.com/agentdock/agentdock/internal/execenv/execenvtest/probe")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/agentdock/agentdock/internal/execenv"
@@ -67,7 +68,7 @@ func roundTrip(c *C) {
 		symlink("link", "plain"), symlink("dangling", "no/where"), symlink("out", "/etc/passwd"), symlink("up", "../../.."),
 	}
 	c.ok("PutArchive", b.put("in", entries...))
-	want := append(entries, dir("no", 0o755), dir("no/parents", 0o755))
+	want := slices.Concat(entries, []entry{dir("no", 0o755), dir("no/parents", 0o755)})
 	c.same("round trip", b.get(execenv.ArchiveRequest{Dir: "in"}), want...)
 	if got := b.output("read", "/workspace/in/large"); !strings.HasPrefix(patternOf(3<<20), got) || got == "" {
 		c.Errorf("the program reads something else from the large file")

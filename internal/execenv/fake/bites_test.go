@@ -86,7 +86,7 @@ const (
 func TestMutant(t *testing.T) {
 	name := os.Getenv(mutantVar)
 	if name == "" {
-		t.Skip("runs as a child of the tests above")
+		return // it is not a test by itself: it runs as a child of those above
 	}
 	n, err := strconv.Atoi(name)
 	h := simprobe.Harness(func(_ *testing.T, env execenv.Environment) execenv.Environment {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -59,11 +60,13 @@ func collectLater() {
 // it is taken from the specification, which the sentry has as an open file.
 //
 // And it is told that it has no files of the host to work on (directfs), so
-// that it keeps no capability in its user namespace and its seccomp filter has
-// no rule for opening files. The process that starts it is told otherwise,
-// because only then does gVisor put the sentry into the specification's user
-// namespace, and at once: without, it would run as nobody, the same for all
-// sandboxes, and would have to start itself a second time.
+// that it keeps no capability to do so and its seccomp filter has no rule for
+// opening files; of its user namespace's capabilities it keeps CAP_SYS_PTRACE
+// alone, for its own helper processes. The process that starts it is told
+// otherwise, because only then does gVisor put the sentry into the
+// specification's user namespace, and at once: without, it would run as
+// nobody, the same for all sandboxes, and would have to start itself a second
+// time.
 func sentryArguments(args []string) []string {
 	var resources specs.LinuxResources
 	if spec := specArgument(args); spec != nil && spec.Linux != nil && spec.Linux.Resources != nil {
@@ -89,13 +92,13 @@ func sentryArguments(args []string) []string {
 }
 
 // cpuCount is the number of processors a program is shown: as many as the quota
-// can keep busy, and no more than the host has.
+// can keep busy, and no more than the host has. 0 leaves it to gVisor.
 func cpuCount(cpu *specs.LinuxCPU) int {
 	if cpu == nil || cpu.Quota == nil || cpu.Period == nil || *cpu.Period == 0 {
 		return 0
 	}
 	period := int64(*cpu.Period)
-	return max(1, int((*cpu.Quota+period-1)/period))
+	return min(max(1, int((*cpu.Quota+period-1)/period)), runtime.NumCPU())
 }
 
 func specArgument(args []string) *specs.Spec {

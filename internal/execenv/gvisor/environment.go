@@ -1,8 +1,9 @@
 // Package gvisor runs sandboxes in gVisor, which is linked into the program:
 // no runtime is installed. A sandbox is one process, the sentry, which is a
-// kernel of its own for the programs in it. It runs as nobody in its own user,
-// mount, network, PID, IPC and UTS namespaces, in an empty root, without
-// capabilities, behind gVisor's seccomp allow-list, in a cgroup with the limits.
+// kernel of its own for the programs in it. It runs as a user of the host that
+// nobody else is, in its own user, mount, network, PID, IPC and UTS namespaces,
+// in an empty root, without capabilities outside its user namespace, behind
+// gVisor's seccomp allow-list, in a cgroup with the limits.
 //
 // Its root file system is an EROFS image, which it gets as an open file, and
 // everything that can be written is its own memory: it has no way to a file of
@@ -10,6 +11,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -80,7 +82,7 @@ var _ execenv.Environment = (*Environment)(nil)
 // StateDir left. It fails if another process uses that directory.
 func New(cfg Config) (*Environment, error) {
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.Unsupported, "cannot run gVisor: not root; start the execution service as root (it gives up what it does not need)")
+		return nil, fault.New(fault.Unsupported, "cannot run gVisor: not root; start the execution service as root")
 	}
 	if err := checkStdio(); err != nil {
 		return nil, err
@@ -92,9 +94,6 @@ func New(cfg Config) (*Environment, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.CgroupParent == "" {
-		cfg.CgroupParent = "agentdock"
-	}
 	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
 		return nil, err
 	}
@@ -105,7 +104,7 @@ func New(cfg Config) (*Environment, error) {
 	e := &Environment{
 		cfg:       cfg,
 		hierarchy: hierarchy,
-		group:     filepath.Join(cfg.CgroupParent, instanceName(cfg.StateDir)),
+		group:     groupName(cfg),
 		lock:      lock,
 		log:       cfg.Logger,
 		boxes:     map[string]*box{},
@@ -141,11 +140,11 @@ func (e *Environment) start() (err error) {
 	return err
 }
 
-// instanceName ties the cgroup to the state directory, so that a restarted
+// groupName ties the cgroup to the state directory, so that a restarted
 // service finds what it left.
-func instanceName(stateDir string) string {
-	sum := sha256.Sum256([]byte(stateDir))
-	return hex.EncodeToString(sum[:6])
+func groupName(cfg Config) string {
+	sum := sha256.Sum256([]byte(cfg.StateDir))
+	return filepath.Join(cmp.Or(cfg.CgroupParent, "agentdock"), hex.EncodeToString(sum[:6]))
 }
 
 func lockDir(dir string) (*os.File, error) {

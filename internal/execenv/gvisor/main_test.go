@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Stdin = empty
 	code := m.Run()
 	if dir, err := testDir(); err == nil {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }

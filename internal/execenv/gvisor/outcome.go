@@ -73,7 +73,11 @@ func (c *command) lost(cause error) (run.Outcome, run.Usage) {
 	c.mu.Lock()
 	killed := c.killed
 	c.mu.Unlock()
-	if outcome.Kind == run.InfrastructureLost && killed == run.WallClock {
+	switch {
+	case outcome.Kind != run.InfrastructureLost:
+	case killed == run.Cancelled:
+		outcome = run.Outcome{Kind: run.Cancelled, Evidence: "killed on request; it could not be killed alone, so the sandbox was ended"}
+	case killed == run.WallClock:
 		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", c.limit),
 			LimitsHit: []run.Limit{run.LimitWallClock}}
 	}

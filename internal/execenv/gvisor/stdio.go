@@ -212,8 +212,10 @@ func (s *stdin) write(ctx context.Context, p *process, data []byte) (int, error)
 	stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	n, err := file.Write(data)
-	if tty {
-		raiseTyped(file, p, data[:n])
+	if err == nil && tty {
+		if err := raiseTyped(file, p, data[:n]); err != nil {
+			return n, fault.Wrap(fault.Internal, err, "a signal that was typed did not arrive")
+		}
 	}
 	switch {
 	case err == nil:
@@ -229,20 +231,26 @@ func (s *stdin) write(ctx context.Context, p *process, data []byte) (int, error)
 
 // raiseTyped sends the signals that control characters stand for. The host's
 // terminal takes the characters out but knows no process of the sandbox.
-func raiseTyped(master *os.File, p *process, data []byte) {
-	_ = withFD(master, func(fd int) error {
+func raiseTyped(master *os.File, p *process, data []byte) error {
+	return withFD(master, func(fd int) error {
 		t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 		if err != nil || t.Lflag&unix.ISIG == 0 {
 			return err
 		}
 		for _, c := range data {
+			sig := unix.Signal(0)
 			switch c {
 			case t.Cc[unix.VINTR]:
-				_ = p.signal(unix.SIGINT, true)
+				sig = unix.SIGINT
 			case t.Cc[unix.VQUIT]:
-				_ = p.signal(unix.SIGQUIT, true)
+				sig = unix.SIGQUIT
 			case t.Cc[unix.VSUSP]:
-				_ = p.signal(unix.SIGTSTP, true)
+				sig = unix.SIGTSTP
+			default:
+				continue
+			}
+			if err := p.signal(sig, true); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -85,7 +85,7 @@ func (b *builder) archive(ctx context.Context, path, tag string, platform v1.Pla
 	}
 	defer plain.Close()
 	_, compressed := plain.(*decompressor)
-	var sniffed io.Reader = plain
+	var sniffed io.Reader
 	if !compressed {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("cannot seek in it, pass it on standard input instead: %w", err)
