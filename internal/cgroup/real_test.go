@@ -89,7 +89,7 @@ func TestMain(m *testing.M) {
 	for range 8 { // a process of several threads
 		go func() { time.Sleep(time.Hour) }()
 	}
-	os.Stdout.WriteString("+")
+	_, _ = os.Stdout.WriteString("+")
 	os.Stdout.Close()
 	if as == "busy" {
 		for until := time.Now().Add(300 * time.Millisecond); time.Now().Before(until); {
