@@ -33,7 +33,7 @@ A root image is one read-only file that every sandbox using it shares. It is
 made once, from packages, an archive or a registry, and named by the digest of
 its bytes. Making one needs root (for the owners of files) and the package
 erofs-utils; listing needs neither.`,
-		Args: cobra.NoArgs,
+		RunE: subcommandsOnly,
 	}
 	cmd.PersistentFlags().StringVar(&flags.store, "store", cmp.Or(os.Getenv(image.DirEnv), image.DefaultDir),
 		"`directory` of the image store; "+image.DirEnv+" sets the default")
@@ -47,6 +47,15 @@ erofs-utils; listing needs neither.`,
 		newImageVerify(&flags),
 	)
 	return cmd
+}
+
+// subcommandsOnly is for commands that only group others: alone they explain
+// themselves, and a word that is none of them is an error.
+func subcommandsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
 // jsonFlag adds --json to a command whose output is data.

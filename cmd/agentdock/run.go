@@ -36,7 +36,7 @@ less: it is kept in memory.
 Exit status: the program's own if it exited; 128+n if signal n ended it; 124 if
 the time limit did; 137 if it went over its memory (the last line tells that from
 a program that exits 137 itself); 127 if it was not found, 126 if it cannot be
-executed or its directory is missing; 130 (143) if you cancelled it with Ctrl-C
+executed or its directory is missing; 130 (128+n) if you cancelled it with Ctrl-C
 (SIGTERM); 125 for everything that is not about the program.
 
 With --json, standard output is one JSON object at the end: id, state (succeeded,
@@ -93,8 +93,8 @@ func runCommand(cmd *cobra.Command, f *runFlags, argv []string) error {
 
 	report := f.run(ctx, argv, sinks, console, cmd.InOrStdin())
 	status := report.ExitStatus()
-	if status == oneshot.StatusCancelled && caught() == syscall.SIGTERM {
-		status = oneshot.StatusSignalled + int(syscall.SIGTERM)
+	if sig, ok := caught().(syscall.Signal); ok && status == oneshot.StatusCancelled {
+		status = oneshot.StatusSignalled + int(sig)
 	}
 	return f.finish(cmd, console, report, status, kept.Bytes(), keptErr.Bytes())
 }
@@ -162,7 +162,7 @@ func catchSignals(parent context.Context) (ctx context.Context, caught func() os
 	ctx, cancel := context.WithCancel(parent)
 	var first atomic.Value
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})

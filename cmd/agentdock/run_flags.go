@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -197,9 +198,22 @@ func (f *runFlags) limits() (run.Limits, error) {
 		return l, fault.New(fault.Invalid, "cannot use these limits: %v", err)
 	}
 	most := run.Ceiling()
-	if l.Clamp(most) != l {
-		return l, fault.New(fault.Invalid, "cannot use these limits: more than %s of memory, %s of disk, %s of output, %d processes, %d files or %s is never given",
-			quantity.Size(most.MemoryBytes), quantity.Size(most.DiskBytes), quantity.Size(most.OutputBytes), most.PIDs, most.Inodes, most.WallClock)
+	for _, m := range []struct {
+		flag       string
+		asked, max int64
+		text       string
+	}{
+		{"cpus", l.MilliCPU, most.MilliCPU, fmt.Sprint(most.MilliCPU / 1000)},
+		{"memory", l.MemoryBytes, most.MemoryBytes, quantity.Size(most.MemoryBytes)},
+		{"disk", l.DiskBytes, most.DiskBytes, quantity.Size(most.DiskBytes)},
+		{"inodes", l.Inodes, most.Inodes, fmt.Sprint(most.Inodes)},
+		{"pids", l.PIDs, most.PIDs, fmt.Sprint(most.PIDs)},
+		{"max-output", l.OutputBytes, most.OutputBytes, quantity.Size(most.OutputBytes)},
+		{"timeout", int64(l.WallClock), int64(most.WallClock), most.WallClock.String()},
+	} {
+		if m.asked > m.max {
+			return l, fault.New(fault.Invalid, "cannot use --%s: more than %s is never given", m.flag, m.text)
+		}
 	}
 	return l, nil
 }
@@ -217,6 +231,17 @@ func parseEnv(pairs []string) (map[string]string, error) {
 }
 
 func (f *runFlags) checkArtifacts(req *oneshot.Request) error {
+	for i, p := range f.artifacts {
+		// People write a directory and mean what is in it.
+		switch clean := path.Clean(p); {
+		case p == "" || strings.HasPrefix(p, "/"):
+		case strings.HasSuffix(p, "/"):
+			f.artifacts[i] = path.Join(clean, "**")
+		default:
+			f.artifacts[i] = clean
+		}
+	}
+	req.Artifacts = f.artifacts
 	if err := (execenv.ArchiveRequest{Patterns: f.artifacts}).Validate(); err != nil {
 		return fault.New(fault.Invalid, "cannot use --artifact: %v", err)
 	}

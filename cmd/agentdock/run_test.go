@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -93,9 +94,9 @@ func TestRunRefuses(t *testing.T) {
 		{[]string{"--memory", "", "true"}, "--memory: size is empty"},
 		{[]string{"--memory", "12parsecs", "true"}, "parsecs"},
 		{[]string{"--memory", "1m", "true"}, "below"},
-		{[]string{"--memory", "1t", "true"}, "never given"},
+		{[]string{"--memory", "1t", "true"}, "--memory: more than 64.0 GiB is never given"},
 		{[]string{"--cpus", "65", "true"}, "--cpus"},
-		{[]string{"--timeout", "48h", "true"}, "never given"},
+		{[]string{"--timeout", "48h", "true"}, "--timeout: more than 24h0m0s is never given"},
 		{[]string{"--timeout", "0", "true"}, "--timeout"},
 		{[]string{"--env", "HOME", "true"}, "never taken from your own environment"},
 		{[]string{"--env", "=x", "true"}, "NAME=VALUE"},
@@ -202,5 +203,26 @@ func TestConsole(t *testing.T) {
 	ended()
 	if want := "no newline\nagentdock: ours\nwith one\nagentdock: ours\n"; b.String() != want {
 		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
+
+// People write a directory and mean what is in it.
+func TestArtifactPatternsAreRead(t *testing.T) {
+	req, _, err := parsed(t, "--artifact", "./a", "--artifact", "b/", "--artifact", "c//d/*", "--out", t.TempDir(), "--", "true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(req.Artifacts, " "); got != "a b/** c/d/*" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestGroupsOfCommandsRefuseUnknownOnes(t *testing.T) {
+	root := newRoot()
+	root.SetArgs([]string{"image", "bogus"})
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "bogus") {
+		t.Errorf("got %v", err)
 	}
 }

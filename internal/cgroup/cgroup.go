@@ -38,8 +38,10 @@ type Stats struct {
 	MemoryBytes     int64
 	PeakMemoryBytes int64
 	CPU             time.Duration
-	// OOMKills counts processes of the group killed for its memory limit.
-	OOMKills int64
+	// OOMKills counts processes of the group that were killed for want of
+	// memory, and OwnOOMs how often the want was for the group's own limit:
+	// the host or a group above may have run out instead.
+	OOMKills, OwnOOMs int64
 	// PIDsHits counts forks refused for the limit of host threads; always 0
 	// where the kernel does not count it.
 	PIDsHits int64

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -31,6 +32,10 @@ func (g *Group) limitV1(l Limits) error {
 	return nil
 }
 
+// chargeSlack is how far from its limit a group may be while there is no memory
+// left in it: the kernel charges ahead, 64 pages for each processor.
+func chargeSlack() int64 { return int64(runtime.NumCPU()+1) * 64 * int64(os.Getpagesize()) }
+
 func (g *Group) statsV1() (Stats, error) {
 	var s Stats
 	var err error
@@ -43,6 +48,11 @@ func (g *Group) statsV1() (Stats, error) {
 		return s, err
 	}
 	s.OOMKills = oom["oom_kill"]
+	if limit, err := readInt(g.file("memory", "memory.limit_in_bytes")); err == nil && s.PeakMemoryBytes >= limit-chargeSlack() {
+		// v1 does not count whose limit was met (and memory.failcnt stays 0 on
+		// recent kernels). With a kill, a peak at the limit is the evidence.
+		s.OwnOOMs = s.OOMKills
+	}
 	nanos, _ := readInt(g.file("cpuacct", "cpuacct.usage"))
 	s.CPU = time.Duration(nanos)
 	events, _ := readKeys(g.file("pids", "pids.events"))

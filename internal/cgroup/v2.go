@@ -59,7 +59,7 @@ func (g *Group) statsV2() (Stats, error) {
 	if err != nil {
 		return s, err
 	}
-	s.OOMKills = events["oom_kill"]
+	s.OOMKills, s.OwnOOMs = events["oom_kill"], events["oom"]
 	cpu, _ := readKeys(g.file("", "cpu.stat"))
 	s.CPU = time.Duration(cpu["usage_usec"]) * time.Microsecond
 	pids, _ := readKeys(g.file("", "pids.events"))

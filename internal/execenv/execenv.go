@@ -98,8 +98,9 @@
 //   - A3. GetArchive streams the files below a directory that match the
 //     patterns, as tar, without following symlinks. Only regular
 //     files, directories and symlinks are in it. More than MaxBytes fails
-//     with Exhausted. What arrives is hostile bytes; a stream that was not
-//     completed is reported by the error.
+//     with Exhausted. What the unprivileged user may not read is left out, and
+//     named by the error, Denied, that follows the rest. What arrives is
+//     hostile bytes; a stream that was not completed is reported by the error.
 //
 // # What holds at all times
 //

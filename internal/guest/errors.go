@@ -14,6 +14,7 @@ const (
 	ExitExhausted = 4
 	ExitOther     = 5
 	ExitMissing   = 6
+	ExitDenied    = 7
 )
 
 // Invalid is an archive or request that can never succeed.
@@ -43,6 +44,8 @@ func ExitStatus(err error) int {
 		return ExitExhausted
 	case errors.Is(err, ErrMissing):
 		return ExitMissing
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return ExitDenied
 	default:
 		return ExitOther
 	}

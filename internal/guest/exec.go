@@ -62,15 +62,15 @@ func execute(argument string) error {
 		}
 		return out
 	}
-	if err := os.Chdir(string(c.Dir)); err != nil {
-		return err
+	if err := unix.Chdir(string(c.Dir)); err != nil {
+		return fmt.Errorf("failed to find initial working directory %q: %w", c.Dir, err)
 	}
 	argv, env := text(c.Argv), text(c.Env)
 	if len(argv) == 0 {
 		return errors.New("the command is empty")
 	}
 	if strings.Contains(argv[0], "/") {
-		return syscall.Exec(argv[0], argv, env)
+		return fmt.Errorf("failed to load %s: %w", argv[0], syscall.Exec(argv[0], argv, env))
 	}
 	err = error(unix.ENOENT)
 	for _, dir := range strings.Split(pathOf(env), ":") {
@@ -83,7 +83,7 @@ func execute(argument string) error {
 			err = e
 		}
 	}
-	return fmt.Errorf("%s: %w", argv[0], err)
+	return fmt.Errorf("failed to load %s: %w", argv[0], err)
 }
 
 func pathOf(env []string) string {

@@ -32,7 +32,10 @@ func Pack(root, dir string, patterns []string, most int64, w io.Writer) error {
 	if err := p.tar.Close(); err != nil {
 		return err
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return p.denied
 }
 
 type packer struct {
@@ -40,6 +43,20 @@ type packer struct {
 	patterns []string
 	left     int64
 	buf      []byte
+	// denied is the first refusal to read something; the rest is packed all
+	// the same.
+	denied error
+}
+
+// refused notes a refusal and lets the packing go on; other errors end it.
+func (p *packer) refused(err error) error {
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	if p.denied == nil {
+		p.denied = err
+	}
+	return nil
 }
 
 // walk packs the directory fd, which it closes.
@@ -65,7 +82,7 @@ func (p *packer) entry(parent int, base, name string) error {
 		if errors.Is(err, unix.ENOENT) {
 			return nil // gone meanwhile
 		}
-		return fmt.Errorf("cannot stat %q: %w", name, err)
+		return p.refused(fmt.Errorf("cannot stat %q: %w", name, err))
 	}
 	wanted := p.matches(name)
 	h := &tar.Header{
@@ -84,7 +101,7 @@ func (p *packer) entry(parent int, base, name string) error {
 		}
 		fd, err := openDir(parent, base)
 		if err != nil {
-			return fmt.Errorf("cannot open directory %q: %w", name, err)
+			return p.refused(fmt.Errorf("cannot open directory %q: %w", name, err))
 		}
 		return p.walk(fd, name)
 	case unix.S_IFLNK:
@@ -111,7 +128,7 @@ func (p *packer) file(parent int, base string, h *tar.Header) error {
 	// Non-blocking, in case it was changed into a fifo since.
 	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("cannot open %q: %w", h.Name, err)
+		return p.refused(fmt.Errorf("cannot open %q: %w", h.Name, err))
 	}
 	f := os.NewFile(uintptr(fd), h.Name)
 	defer f.Close()

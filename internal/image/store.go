@@ -76,9 +76,14 @@ func (s *Store) Resolve(nameOrDigest string) (Image, error) {
 	if !ok {
 		return Image{}, s.notFound(nameOrDigest)
 	}
-	if _, err := os.Stat(img.Path); err != nil {
+	info, err := os.Stat(img.Path)
+	if err != nil {
 		return Image{}, fault.Wrap(fault.NotFound, err,
 			"cannot use image %q: its file is missing; remove the image and build or import it again", nameOrDigest)
+	}
+	if info.Size() != img.Bytes {
+		return Image{}, fault.New(fault.NotFound,
+			"cannot use image %q: its file has %d bytes, not %d; remove the image and build or import it again", nameOrDigest, info.Size(), img.Bytes)
 	}
 	return img, nil
 }

@@ -81,6 +81,7 @@ func (w *Writer) Add(ctx context.Context, path string, img Image) (Image, error)
 	}
 	img.Digest, img.Bytes, img.Path = digest, size, w.blobPath(digest)
 	img.CreatedAt = time.Now().UTC()
+	placed := false
 	err = w.locked(ctx, func() error {
 		ix, err := w.load()
 		if err != nil {
@@ -95,12 +96,20 @@ func (w *Writer) Add(ctx context.Context, path string, img Image) (Image, error)
 			if err := os.Rename(path, img.Path); err != nil {
 				return err
 			}
+			placed = true
 			if err := syncDir(filepath.Dir(img.Path)); err != nil {
 				return err
 			}
 		}
 		ix.put(img)
-		return w.save(ix)
+		if err := w.save(ix); err != nil {
+			if placed {
+				// Nothing names it. On a full disk it would keep it full.
+				_ = os.Remove(img.Path)
+			}
+			return err
+		}
+		return nil
 	})
 	if err != nil {
 		return fail(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/artifact"
@@ -62,9 +63,39 @@ func NewID() string {
 // outcome is cancelled.
 func Run(ctx context.Context, env execenv.Environment, req Request, sinks Sinks) Report {
 	r := Report{ID: req.ID, Limits: req.Limits, Out: req.Out, Asked: len(req.Artifacts) > 0}
-	r.Err = execute(ctx, env, req, sinks, &r)
+	if r.Err = prepareOut(req); r.Err == nil {
+		r.Err = execute(ctx, env, req, sinks, &r)
+	}
 	r.cancelledEarly(ctx)
 	return r
+}
+
+// errCancelledCollecting is the reason that a caller gave himself.
+var errCancelledCollecting = errors.New("you cancelled the run while they were collected")
+
+// prepareOut finds out before the run, and not after it, that its result could
+// not be kept.
+func prepareOut(req Request) error {
+	if len(req.Artifacts) == 0 {
+		return nil
+	}
+	made := false
+	if _, err := os.Lstat(req.Out); os.IsNotExist(err) {
+		made = true
+	}
+	if err := os.MkdirAll(req.Out, 0o755); err != nil {
+		return fmt.Errorf("cannot make the directory for artifacts: %w", err)
+	}
+	probe, err := os.CreateTemp(req.Out, ".agentdock-")
+	if err != nil {
+		return fmt.Errorf("cannot write into the directory for artifacts: %w", err)
+	}
+	err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	if made {
+		// Made again if there is something to put into it.
+		_ = os.Remove(req.Out)
+	}
+	return err
 }
 
 func execute(ctx context.Context, env execenv.Environment, req Request, sinks Sinks, r *Report) (err error) {
@@ -98,6 +129,9 @@ func execute(ctx context.Context, env execenv.Environment, req Request, sinks Si
 		ended := sinks.Phase("collecting artifacts")
 		r.Artifacts, r.ArtifactsErr = collect(ctx, sb, req)
 		ended()
+		if r.ArtifactsErr != nil && ctx.Err() != nil {
+			r.ArtifactsErr = errCancelledCollecting
+		}
 	}
 	return nil
 }

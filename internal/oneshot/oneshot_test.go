@@ -295,3 +295,23 @@ func TestADestroyThatFailsIsSaid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A result that could not be kept is an error before the run, not after it.
+func TestOutIsTriedFirst(t *testing.T) {
+	dangling := filepath.Join(t.TempDir(), "dangling")
+	if err := os.Symlink("/nowhere/at/all", dangling); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{dangling, "/proc/x"} {
+		if err := prepareOut(Request{Artifacts: []string{"*"}, Out: out}); err == nil {
+			t.Errorf("%s: accepted", out)
+		}
+	}
+	fresh := filepath.Join(t.TempDir(), "a", "b")
+	if err := prepareOut(Request{Artifacts: []string{"*"}, Out: fresh}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(fresh); err == nil {
+		t.Error("a directory is left for a run that may collect nothing")
+	}
+}

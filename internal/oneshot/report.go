@@ -51,7 +51,11 @@ func (r Report) ExitStatus() int {
 		if o.ExitCode == nil {
 			return StatusOurs
 		}
-		if *o.ExitCode == 0 && r.ArtifactsErr != nil {
+		switch {
+		case *o.ExitCode != 0 || r.ArtifactsErr == nil:
+		case errors.Is(r.ArtifactsErr, errCancelledCollecting):
+			return StatusCancelled
+		default:
 			return StatusOurs
 		}
 		return *o.ExitCode

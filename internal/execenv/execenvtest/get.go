@@ -20,8 +20,31 @@ var getCases = []testCase{
 	{clause: "A3", name: "more_than_max_bytes_is_exhausted", run: maxBytes},
 	{clause: "A3", name: "nothing_matches_is_an_empty_archive", run: noMatch},
 	{clause: "A3", name: "missing_directory_is_not_found", run: missingDir},
+	{clause: "A3", name: "unreadable_files_are_left_out_and_named", run: unreadable},
 	{clause: "A3", name: "incomplete_stream_is_an_error", run: incomplete},
 	{clause: "A3", name: "works_while_files_change", run: changing},
+}
+
+func unreadable(c *C) {
+	b := c.create()
+	c.ok("PutArchive", b.put("", file("a", 0o644, "first"), file("nobodys", 0, "secret"), file("z", 0o644, "last")))
+	var archive bytes.Buffer
+	err := b.GetArchive(c.ctx(), execenv.ArchiveRequest{Patterns: []string{"a", "nobodys", "z"}}, &archive)
+	c.code("GetArchive with a file that cannot be read", err, fault.Denied)
+	if !strings.Contains(fault.Public(err), "nobodys") {
+		c.Errorf("the error does not name the file: %v", err)
+	}
+	var names []string
+	for in := tar.NewReader(&archive); ; {
+		h, err := in.Next()
+		if err != nil {
+			break
+		}
+		names = append(names, h.Name)
+	}
+	if want := []string{"a", "z"}; !slices.Equal(names, want) {
+		c.Errorf("the archive has %q, want %q", names, want)
+	}
 }
 
 func patterns(c *C) {

@@ -229,7 +229,7 @@ func (b *box) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w io.W
 		return err
 	}
 	return b.transfer(ctx, "pack an archive", func(stop func() error) error {
-		chosen, err := b.choose(req)
+		chosen, denied, err := b.choose(req)
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (b *box) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w io.W
 		if err := out.Close(); err != nil {
 			return fault.Wrap(fault.Unavailable, err, "cannot write the archive")
 		}
-		return nil
+		return denied
 	})
 }
 
@@ -256,28 +256,31 @@ type packed struct {
 
 // choose takes a copy of what goes into the archive, so that nothing changes
 // while it is written.
-func (b *box) choose(req execenv.ArchiveRequest) ([]packed, error) {
+func (b *box) choose(req execenv.ArchiveRequest) (chosen []packed, denied, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	dir, _ := b.files.find(execenv.Workspace, false)
 	for _, elem := range elements(req.Dir) {
 		switch dir = dir.kids[elem]; {
 		case dir == nil:
-			return nil, fault.New(fault.NotFound, "directory %q does not exist", req.Dir)
+			return nil, nil, fault.New(fault.NotFound, "directory %q does not exist", req.Dir)
 		case dir.kind != directory:
-			return nil, fault.New(fault.Invalid, "%q is not a directory", req.Dir)
+			return nil, nil, fault.New(fault.Invalid, "%q is not a directory", req.Dir)
 		}
 	}
 	bound := req.MaxBytes
 	if bound == 0 {
 		bound = defaultArchiveBytes
 	}
-	var chosen []packed
 	var total int64
 	dir.walk("", func(rel string, n *node) {
 		types := map[kind]byte{regular: tar.TypeReg, directory: tar.TypeDir, symbolic: tar.TypeSymlink}
 		typ, ok := types[n.kind]
 		if !ok || !matchesAny(req.Patterns, rel) {
+			return
+		}
+		if n.kind == regular && n.mode&0o400 == 0 {
+			denied = fault.New(fault.Denied, "cannot open %q: permission denied", rel)
 			return
 		}
 		if total += int64(len(n.data)); total > bound {
@@ -290,9 +293,9 @@ func (b *box) choose(req execenv.ArchiveRequest) ([]packed, error) {
 		chosen = append(chosen, packed{hdr, slices.Clone(n.data)})
 	})
 	if total > bound {
-		return nil, fault.New(fault.Exhausted, "the files are more than %d bytes", bound)
+		return nil, nil, fault.New(fault.Exhausted, "the files are more than %d bytes", bound)
 	}
-	return chosen, nil
+	return chosen, denied, nil
 }
 
 func matchesAny(patterns []string, name string) bool {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -27,6 +28,7 @@ func Entry() {
 	case filepath.Base(os.Args[0]) == "runsc-sandbox":
 		os.Args = sentryArguments(os.Args)
 		collectLater()
+		refuseUserNamespaces(linux.AMD64)
 	case filepath.Base(os.Args[0]) == "runsc-gofer":
 	case os.Args[0] == "/proc/self/exe" && len(os.Args) > 2 && os.Args[1] == "umount":
 		// Started by the sentry itself to take /proc out of its root.

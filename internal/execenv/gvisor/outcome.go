@@ -85,7 +85,15 @@ func (c *command) lost(cause error) (run.Outcome, run.Usage) {
 	return outcome, usageOf(stats)
 }
 
+// outOfMemory is the outcome after a kill for want of memory: the sandbox's own,
+// unless its limit was never met.
 func outOfMemory(stats cgroup.Stats, limits run.Limits) run.Outcome {
+	if stats.OwnOOMs == 0 {
+		return run.Outcome{
+			Kind:     run.InfrastructureLost,
+			Evidence: "the host's kernel killed the sandbox for want of memory outside it; its own limit was not met",
+		}
+	}
 	return run.Outcome{
 		Kind: run.OutOfMemory,
 		Evidence: fmt.Sprintf("the host's kernel killed %d of the sandbox's processes for its memory limit of %d bytes (peak %d)",

@@ -117,6 +117,8 @@ func (t *tool) verdict(status unix.WaitStatus) error {
 		return fault.New(fault.Exhausted, "%s", text)
 	case status.Exited() && status.ExitStatus() == guest.ExitMissing:
 		return fault.New(fault.NotFound, "%s", text)
+	case status.Exited() && status.ExitStatus() == guest.ExitDenied:
+		return fault.New(fault.Denied, "%s", text)
 	case status.Signaled():
 		return fault.New(fault.Internal, "the transfer was ended in the sandbox by signal %d", status.Signal())
 	default:

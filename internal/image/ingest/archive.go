@@ -39,6 +39,10 @@ func ImportArchive(ctx context.Context, w *image.Writer, path string, opt Import
 	if err != nil {
 		return image.Image{}, fault.Wrap(fault.NotFound, err, "cannot import %s", path)
 	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		// Opening a fifo waits for a writer, and nothing ends that.
+		return image.Image{}, fault.New(fault.Invalid, "cannot import %s: it is neither a file nor a directory; pass a pipe as standard input, with -", path)
+	}
 	img, err := build(ctx, w, opt.Options, func(ctx context.Context, b *builder) error {
 		if info.IsDir() {
 			return b.layoutDirectory(ctx, path, opt.Tag, platform)

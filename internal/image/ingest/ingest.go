@@ -114,6 +114,10 @@ func build(ctx context.Context, w *image.Writer, opt Options, fill func(context.
 	if err := fill(ctx, b); err != nil {
 		return image.Image{}, err
 	}
+	if b.flat.entries == 0 {
+		// A download that was cut to nothing is a valid tar archive.
+		return image.Image{}, fault.New(fault.Invalid, "there is nothing in it, not even one file")
+	}
 	if err := furnish(b.flat.root, sp); err != nil {
 		return image.Image{}, err
 	}
