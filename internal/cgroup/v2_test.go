@@ -106,7 +106,7 @@ func TestCountersOfVersion2(t *testing.T) {
 		"g/pids.events":   "max 5\n",
 	})
 	got, err := h.Group("g").Stats()
-	want := Stats{MemoryBytes: 4096, PeakMemoryBytes: 8192, CPU: 1500 * time.Microsecond, OOMKills: 3, PIDsHits: 5}
+	want := Stats{MemoryBytes: 4096, PeakMemoryBytes: 8192, CPU: 1500 * time.Microsecond, OOMKills: 3, OwnOOMs: 2, PIDsHits: 5}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
