@@ -72,7 +72,11 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.given(ctx); err != nil {
 		return err
 	}
-	if err := c.Start(b.env.conf); err != nil {
+	// The sentry reads the image now, and gVisor waits for its answer for ever.
+	late := time.AfterFunc(bootTimeout, func() { b.abandon("it does not start") })
+	err = c.Start(b.env.conf)
+	late.Stop()
+	if err != nil {
 		return failed(err)
 	}
 	if err := b.control.ready(time.Now().Add(bootTimeout)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -149,7 +150,7 @@ func (b *box) startText(l launch) (*process, error) {
 	for i := range fds {
 		fds[i] = i
 	}
-	pid, err := b.sentry.Execute(b.env.conf, &control.ExecArgs{
+	pid, err := b.execute(&control.ExecArgs{
 		Argv: l.argv,
 		Envv: l.env,
 		// With the slash, a file is refused as a directory.
@@ -184,24 +185,33 @@ func (b *box) startText(l launch) (*process, error) {
 
 // wait blocks until the process has ended, and says how.
 func (p *process) wait() (unix.WaitStatus, error) {
-	return p.box.sentry.WaitPID(p.box.spec.ID, p.pid)
+	var status unix.WaitStatus
+	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.box.spec.ID}
+	if err := p.box.call(boot.ContMgrWaitPID, forEver, args, nil, &status); err != nil {
+		return 0, err
+	}
+	return status, checkStatus(status)
 }
 
 // signal sends a signal to the process, or to the terminal's foreground group.
 func (p *process) signal(sig unix.Signal, foreground bool) error {
-	return p.box.sentry.SignalProcess(p.box.spec.ID, p.pid, sig, foreground)
+	args := &boot.SignalArgs{CID: p.box.spec.ID, PID: p.pid, Signo: int32(sig), Mode: boot.DeliverToProcess}
+	if foreground {
+		args.Mode = boot.DeliverToForegroundProcessGroup
+	}
+	return p.box.call(boot.ContMgrSignal, controlTimeout, args, nil, nil)
 }
 
 // kill ends everything the process ever started, at once and with nobody left
 // out: the sandbox's kernel holds forks back meanwhile.
 func (p *process) kill() error {
-	return p.box.sentry.CgroupsWriteControlFile(p.file("cgroup.kill"), "1")
+	return p.box.writeGroupFile(p.file("cgroup.kill"), "1")
 }
 
 // empty waits until nothing is left of what the process started.
 func (p *process) empty(deadline time.Time) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		events, err := p.box.sentry.CgroupsReadControlFile(p.file("cgroup.events"))
+		events, err := p.box.readGroupFile(p.file("cgroup.events"))
 		if err != nil {
 			return err
 		}
@@ -232,7 +242,7 @@ func (p *process) file(name string) control.CgroupControlFile {
 
 // readPIDsHits reads how often the process limit refused something.
 func (b *box) readPIDsHits() (int64, error) {
-	events, err := b.sentry.CgroupsReadControlFile(control.CgroupControlFile{
+	events, err := b.readGroupFile(control.CgroupControlFile{
 		Controller: "pids", Path: path.Join("/", b.spec.ID, string(programs)), Name: "pids.events",
 	})
 	if err != nil {
