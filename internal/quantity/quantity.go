@@ -68,7 +68,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		d = time.Duration(n)
 	} else {
 		var err error
-		if d, err = time.ParseDuration(s); err != nil {
+		if d, err = time.ParseDuration(s); err != nil || s[0] == '+' {
 			return 0, fmt.Errorf("%q is not a length of time; %s", clip(s), hint)
 		}
 	}

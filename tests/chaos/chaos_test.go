@@ -45,6 +45,7 @@ type world struct {
 	t       *testing.T
 	execd   *testenv.Execd
 	env     *execrpc.Client
+	calm    *testenv.Execd // is not killed: what is frozen in it takes longer than execd lives
 	rng     *rand.Rand
 	program string
 	tally   *tally
@@ -65,8 +66,10 @@ func TestKillAnythingAnytime(t *testing.T) {
 	}
 	t.Logf("seed %d; again with -chaos.seed %d -chaos.kills %d", seed, seed, *killsFlag)
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), tally: newTally(seed), program: buildProgram(t)}
-	w.execd = testenv.StartExecd(t, testenv.BareStore(t))
+	images := testenv.BareStore(t)
+	w.execd = testenv.StartExecd(t, images)
 	w.env = w.execd.Dial()
+	w.calm = testenv.StartExecd(t, images)
 	w.files = w.execd.Files()
 	for range *clientsFlag {
 		w.clients = append(w.clients, w.startClient())
@@ -116,6 +119,7 @@ func (w *world) nothingLeft() {
 	if n := w.execd.Files(); n > w.files {
 		left = append(left, fmt.Sprintf("%d open descriptors of the service, %d when it was idle before", n, w.files))
 	}
+	left = append(left, w.calm.Remains(false)...)
 	w.execd.Stop()
 	left = append(left, w.execd.Remains(true)...)
 	w.tally.left = left

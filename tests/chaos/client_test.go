@@ -40,6 +40,8 @@ type event struct {
 	Outcome string
 	// Violation says what must never happen and did.
 	Violation string `json:",omitempty"`
+	// Excuse is the kind of kill without which this must never happen.
+	Excuse []kind `json:",omitempty"`
 }
 
 // patience is longer than anything may take, also in a sandbox whose kernel is
@@ -228,16 +230,17 @@ func (c *client) exec(ctx context.Context, sb execenv.Sandbox, p planned) {
 	if !reflect.DeepEqual(results[0], again) {
 		e.Violation = fmt.Sprintf("one command, two results: %+v and %+v", results[0], again)
 	} else {
-		e.Violation = p.judge(results[0], out.String(), outErr)
+		e.Violation, e.Excuse = p.judge(results[0], out.String(), outErr)
 	}
 	c.say(e)
 }
 
-// judge says what is untrue about a result, if anything is.
-func (p planned) judge(r execenv.Result, out string, outErr error) string {
+// judge says what is untrue about a result, if anything is, or which kill alone
+// can explain it.
+func (p planned) judge(r execenv.Result, out string, outErr error) (violation string, excuse []kind) {
 	o := r.Outcome
-	bad := func(format string, args ...any) string {
-		return fmt.Sprintf("%q: %s (%s): %s", p.spec.Argv, o, o.Evidence, fmt.Sprintf(format, args...))
+	bad := func(format string, args ...any) (string, []kind) {
+		return fmt.Sprintf("%q: %s (%s): %s", p.spec.Argv, o, o.Evidence, fmt.Sprintf(format, args...)), nil
 	}
 	if !strings.HasPrefix(p.output, out) {
 		return bad("output that the program did not write")
@@ -259,14 +262,20 @@ func (p planned) judge(r execenv.Result, out string, outErr error) string {
 			return bad("nobody cancelled it")
 		}
 	case run.Signalled:
+		// A sentry whose helper process is gone takes its program for broken.
 		if o.Signal != "SIGKILL" {
-			return bad("nobody sent that signal")
+			return "", []kind{killStub}
 		}
-	case run.InfrastructureLost: // compared with the kills, see tally
+		return "", []kind{killStub, killGuest}
+	case run.NotStarted:
+		// Nor can it start any more then, and says that it has no memory.
+		return "", []kind{killStub}
+	case run.InfrastructureLost:
+		return "", []kind{killStub, killSentry}
 	default:
 		return bad("nothing led to that")
 	}
-	return ""
+	return "", nil
 }
 
 // roundTrip copies a file in and out again.

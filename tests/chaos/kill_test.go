@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/testenv"
@@ -101,9 +102,7 @@ func (w *world) pickSandbox() (id string, pid int) {
 	sentries := w.execd.Sentries()
 	ids := make([]string, 0, len(sentries))
 	for id := range sentries {
-		if !strings.HasPrefix(id, frozenPrefix) {
-			ids = append(ids, id)
-		}
+		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
 		return "", 0
@@ -244,44 +243,55 @@ func (w *world) killClient() bool {
 	return true
 }
 
-const frozenPrefix = "frozen-"
-
-// frozen stops a sentry of its own for longer than its commands may run. Their
-// outcome is the clock's, although the sandbox's kernel cannot kill them.
+// frozen stops a sentry for longer than its command may run. The outcome is the
+// clock's, although the sandbox's kernel cannot kill the command.
 func (w *world) frozen() {
 	const limit = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	id := frozenPrefix + w.tally.unique()
+	env, err := execrpc.DialUnix(ctx, w.calm.Socket)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	defer env.Close()
+	id := "frozen-" + w.tally.unique()
 	defer func() {
-		if err := w.env.Destroy(ctx, id); err != nil && !fault.Is(err, fault.Unavailable) {
+		if err := env.Destroy(ctx, id); err != nil {
 			w.t.Errorf("a stopped sandbox cannot be destroyed: %v", err)
 		}
 	}()
-	sb, err := w.env.Create(ctx, execenv.Spec{ID: id, Image: testenv.BareImage, Limits: limits()})
-	if err != nil {
-		return // execd was killed
-	}
 	program, err := os.ReadFile(w.program)
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
-	if sb.PutArchive(ctx, "bin", tarOf("program", program)) != nil {
+	sb, err := env.Create(ctx, execenv.Spec{ID: id, Image: testenv.BareImage, Limits: limits()})
+	if err == nil {
+		err = sb.PutArchive(ctx, "bin", tarOf("program", program))
+	}
+	if err != nil {
+		w.t.Errorf("%s: %v", id, err)
 		return
 	}
 	x, err := sb.Exec(ctx, execenv.ExecSpec{Argv: []string{execenv.Workspace + "/bin/program", "hold"}, Timeout: limit})
 	if err != nil {
+		w.t.Errorf("%s: %v", id, err)
 		return
 	}
 	begun := time.Now()
-	pid := w.execd.Sentry(id)
-	if pid == 0 || unix.Kill(pid, unix.SIGSTOP) != nil {
+	pid := w.calm.Sentry(id)
+	if pid == 0 {
+		w.t.Errorf("%s has no process", id)
+		return
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		w.t.Errorf("%s: %v", id, err)
 		return
 	}
 	r, err := x.Wait(ctx)
 	if err != nil {
-		w.tally.saw(event{What: "exec", Sandbox: id, Outcome: "error: " + string(fault.CodeOf(err))})
+		w.t.Errorf("%s: %v", id, err)
 		return
 	}
 	w.tally.took(stoppedToOutcome, time.Since(begun)-limit)

@@ -34,7 +34,7 @@ type tally struct {
 	durations  map[string][]time.Duration
 	seen       map[string]map[string]int // by what, then by outcome
 	violations []string
-	lost       map[string]bool          // sandboxes with an infrastructure_lost
+	excused    []event                  // what only a kill can explain
 	hit        map[string]map[kind]bool // sandboxes in which something was killed
 	serial     int
 }
@@ -42,7 +42,7 @@ type tally struct {
 func newTally(seed uint64) *tally {
 	return &tally{
 		seed: seed, begun: time.Now(), kills: map[kind]int{}, durations: map[string][]time.Duration{},
-		seen: map[string]map[string]int{}, lost: map[string]bool{}, hit: map[string]map[kind]bool{},
+		seen: map[string]map[string]int{}, hit: map[string]map[kind]bool{},
 	}
 }
 
@@ -85,8 +85,8 @@ func (t *tally) saw(e event) {
 	if e.Violation != "" {
 		t.violations = append(t.violations, e.Sandbox+": "+e.Violation)
 	}
-	if e.What == "exec" && e.Outcome == string(run.InfrastructureLost) {
-		t.lost[e.Sandbox] = true
+	if len(e.Excuse) > 0 {
+		t.excused = append(t.excused, e)
 	}
 }
 
@@ -94,9 +94,9 @@ func (t *tally) saw(e event) {
 func (t *tally) check(tt *testing.T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id := range t.lost {
-		if !t.hit[id][killSentry] && !t.hit[id][killStub] {
-			t.violations = append(t.violations, id+": infrastructure_lost, and nobody killed anything of it")
+	for _, e := range t.excused {
+		if !slices.ContainsFunc(e.Excuse, func(k kind) bool { return t.hit[e.Sandbox][k] }) {
+			t.violations = append(t.violations, fmt.Sprintf("%s: %s, and nothing was killed that explains it", e.Sandbox, e.Outcome))
 		}
 	}
 	for _, v := range t.violations {

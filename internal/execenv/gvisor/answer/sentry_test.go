@@ -1,4 +1,4 @@
-package gvisor
+package answer
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/urpc"
 )
 
 // hostileSentry answers every call with what answer does.
@@ -71,7 +70,7 @@ func openFiles(t *testing.T) int {
 func TestHostileSentryIsHeldWithinBounds(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		path := hostileSentry(t, func(*net.UnixConn) { time.Sleep(5 * time.Second) })
-		if err := callAt(path, "m", 100*time.Millisecond, nil, nil, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := Call(path, "m", 100*time.Millisecond, nil, nil, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -79,7 +78,7 @@ func TestHostileSentryIsHeldWithinBounds(t *testing.T) {
 		path := hostileSentry(t, nil)
 		begun := time.Now()
 		for range 5 {
-			if err := callAt(path, "m", 100*time.Millisecond, nil, nil, nil); err == nil {
+			if err := Call(path, "m", 100*time.Millisecond, nil, nil, nil); err == nil {
 				t.Error("it worked")
 			}
 		}
@@ -94,7 +93,7 @@ func TestHostileSentryIsHeldWithinBounds(t *testing.T) {
 			}
 		})
 		var out string
-		if err := callAt(path, "m", 30*time.Second, nil, nil, &out); !errors.Is(err, errAnswerTooLong) {
+		if err := Call(path, "m", 30*time.Second, nil, nil, &out); !errors.Is(err, errAnswerTooLong) {
 			t.Error(err)
 		}
 	})
@@ -115,7 +114,7 @@ func TestHostileSentryIsHeldWithinBounds(t *testing.T) {
 		})
 		before := openFiles(t)
 		var out int
-		if err := callAt(path, "m", 30*time.Second, nil, nil, &out); err != nil || out != 7 {
+		if err := Call(path, "m", 30*time.Second, nil, nil, &out); err != nil || out != 7 {
 			t.Errorf("%d, %v", out, err)
 		}
 		if err := <-sent; err != nil {
@@ -128,14 +127,14 @@ func TestHostileSentryIsHeldWithinBounds(t *testing.T) {
 	})
 	t.Run("refusal", func(t *testing.T) {
 		path := hostileSentry(t, func(c *net.UnixConn) { _, _ = c.Write([]byte(`{"success":false,"err":"no such file"}`)) })
-		var refused urpc.RemoteError
-		if err := callAt(path, "m", time.Minute, nil, nil, nil); !errors.As(err, &refused) || refused.Message != "no such file" {
+		var refused *Refused
+		if err := Call(path, "m", time.Minute, nil, nil, nil); !errors.As(err, &refused) || refused.Reason != "no such file" {
 			t.Error(err)
 		}
 	})
 	t.Run("cut", func(t *testing.T) {
 		path := hostileSentry(t, func(c *net.UnixConn) { _, _ = c.Write([]byte(`{"success":true`)) })
-		if err := callAt(path, "m", time.Minute, nil, nil, nil); err == nil {
+		if err := Call(path, "m", time.Minute, nil, nil, nil); err == nil {
 			t.Error("it worked")
 		}
 	})
@@ -146,7 +145,7 @@ func TestImpossibleWaitStatusesAreRefused(t *testing.T) {
 		0: true, 0x100: true, 0xff00: true, 9: true, 0x8b: true, 64: true,
 		0x137f: false, 0xffff: false, 0x80: false, 0x10000: false, 0x7f: false, 65: false, 0x109: false,
 	} {
-		if err := checkStatus(status); (err == nil) != ok {
+		if err := CheckStatus(status); (err == nil) != ok {
 			t.Errorf("0x%x: %v", uint32(status), err)
 		}
 	}
