@@ -3,7 +3,7 @@
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run build deps test test-fast bench lint generate notices clean
+.PHONY: help run build deps test test-fast chaos fuzz bench lint generate notices clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ test: deps build ## run everything that must hold, on real sandboxes (root, Linu
 
 test-fast: ## run what needs neither root nor services, in under a minute
 	@scripts/test-fast.sh
+
+chaos: build ## kill everything 2,000 times and write docs/benchmarks/chaos.md (root, Linux)
+	@scripts/chaos.sh
+
+fuzz: ## run every fuzz target for FUZZTIME (10s) each
+	@scripts/fuzz.sh
 
 bench: build ## run the benchmarks
 	@scripts/bench.sh

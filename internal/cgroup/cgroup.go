@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -349,15 +350,23 @@ func readKeys(file string) (map[string]int64, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return parseKeys(f)
+}
+
+// parseKeys fails rather than leave out a counter that is there.
+func parseKeys(r io.Reader) (map[string]int64, error) {
 	keys := map[string]int64{}
-	for scan := bufio.NewScanner(f); scan.Scan(); {
+	scan := bufio.NewScanner(r)
+	for scan.Scan() {
 		if k, v, ok := strings.Cut(scan.Text(), " "); ok {
-			if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
-				keys[k] = n
+			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("cannot read counter %.40q: %w", k, err)
 			}
+			keys[k] = n
 		}
 	}
-	return keys, nil
+	return keys, scan.Err()
 }
 
 func gone(err error) bool {

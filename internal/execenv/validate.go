@@ -193,6 +193,8 @@ func ValidatePattern(p string) error {
 		return fault.New(fault.Invalid, "pattern %q is empty, too long or holds a NUL byte", clip(p))
 	case strings.HasPrefix(p, "/"):
 		return fault.New(fault.Invalid, "pattern %q is absolute; give it relative to the workspace", clip(p))
+	case !wellFormed(p):
+		return fault.New(fault.Invalid, "pattern %q is malformed or has more than %d alternatives", clip(p), maxAlternatives)
 	}
 	for _, elem := range strings.Split(p, "/") {
 		if elem == ".." {

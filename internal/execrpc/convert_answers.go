@@ -186,6 +186,9 @@ func outcomeFromWire(m *execdv1.Outcome) (run.Outcome, error) {
 		code := int(*m.ExitCode)
 		o.ExitCode = &code
 	}
+	if o.ExitCode != nil && (*o.ExitCode < 0 || *o.ExitCode > 255) {
+		return run.Outcome{}, fault.New(fault.Internal, "cannot understand the execution service: %d is no exit code", *o.ExitCode)
+	}
 	if (o.Kind == run.Exited) != (o.ExitCode != nil) {
 		return run.Outcome{}, fault.New(fault.Internal, "cannot understand the execution service: outcome %s and its exit code do not belong together", o.Kind)
 	}

@@ -71,3 +71,47 @@ func FuzzRequests(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a service answers, what is believed of it can be true.
+func FuzzAnswers(f *testing.F) {
+	for _, m := range []proto.Message{
+		resultToWire(execenv.Result{Outcome: run.ExitedWith(255, "e")}),
+		resultToWire(execenv.Result{Outcome: run.Outcome{Kind: run.WallClock, LimitsHit: []run.Limit{run.LimitWallClock}}}),
+		&execdv1.Result{Outcome: &execdv1.Outcome{Kind: execdv1.OutcomeKind(1), ExitCode: proto.Int32(70000)}},
+		capabilitiesToWire(execenv.Capabilities{Name: "n", Isolation: execenv.IsolationKernel}),
+		faultToWire(errCut),
+		infoToWire(execenv.Info{ID: "a", State: execenv.StateEnded, Outcome: &run.Outcome{Kind: run.OutOfMemory}}),
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		check := func(o run.Outcome) {
+			t.Helper()
+			if o.Kind == "" || (o.Kind == run.Exited) != (o.ExitCode != nil) || o.ExitCode != nil && (*o.ExitCode < 0 || *o.ExitCode > 255) {
+				t.Fatalf("a made-up outcome was believed: %+v", o)
+			}
+		}
+		if m := new(execdv1.Result); proto.Unmarshal(b, m) == nil {
+			if r, err := resultFromWire(m); err == nil {
+				check(r.Outcome)
+			}
+		}
+		if m := new(execdv1.Info); proto.Unmarshal(b, m) == nil {
+			if i, err := infoFromWire(m); err == nil && i.Outcome != nil {
+				check(*i.Outcome)
+			}
+		}
+		if m := new(execdv1.Capabilities); proto.Unmarshal(b, m) == nil {
+			_, _ = capabilitiesFromWire(m)
+		}
+		if m := new(execdv1.Fault); proto.Unmarshal(b, m) == nil {
+			if e := faultFromWire(m); e == nil || e.Code == "" {
+				t.Fatalf("%v became the error %v", m, e)
+			}
+		}
+	})
+}

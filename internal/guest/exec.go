@@ -47,27 +47,12 @@ func Exec(argument string) error {
 }
 
 func execute(argument string) error {
-	data, err := base64.StdEncoding.DecodeString(argument)
+	argv, env, dir, err := decode(argument)
 	if err != nil {
 		return err
 	}
-	var c Command
-	if err := json.Unmarshal(data, &c); err != nil {
-		return err
-	}
-	text := func(list [][]byte) []string {
-		out := make([]string, len(list))
-		for i, b := range list {
-			out[i] = string(b)
-		}
-		return out
-	}
-	if err := unix.Chdir(string(c.Dir)); err != nil {
-		return fmt.Errorf("failed to find initial working directory %q: %w", c.Dir, err)
-	}
-	argv, env := text(c.Argv), text(c.Env)
-	if len(argv) == 0 {
-		return errors.New("the command is empty")
+	if err := unix.Chdir(dir); err != nil {
+		return fmt.Errorf("failed to find initial working directory %q: %w", dir, err)
 	}
 	if strings.Contains(argv[0], "/") {
 		return fmt.Errorf("failed to load %s: %w", argv[0], syscall.Exec(argv[0], argv, env))
@@ -84,6 +69,29 @@ func execute(argument string) error {
 		}
 	}
 	return fmt.Errorf("failed to load %s: %w", argv[0], err)
+}
+
+// decode is the reverse of NewCommand.
+func decode(argument string) (argv, env []string, dir string, err error) {
+	data, err := base64.StdEncoding.DecodeString(argument)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	var c Command
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, nil, "", err
+	}
+	text := func(list [][]byte) []string {
+		out := make([]string, len(list))
+		for i, b := range list {
+			out[i] = string(b)
+		}
+		return out
+	}
+	if len(c.Argv) == 0 {
+		return nil, nil, "", errors.New("the command is empty")
+	}
+	return text(c.Argv), text(c.Env), string(c.Dir), nil
 }
 
 func pathOf(env []string) string {

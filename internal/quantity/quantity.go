@@ -17,7 +17,7 @@ import (
 // are not amounts. The length keeps a hostile string from costing time.
 var number = regexp.MustCompile(`^[0-9]{1,20}(\.[0-9]{1,20})?$`)
 
-var sizePattern = regexp.MustCompile(`^([0-9.]+) ?([A-Za-z]*)$`)
+var sizePattern = regexp.MustCompile(`^([0-9.]+)(?: ?([A-Za-z]+))?$`)
 
 // sizeUnits: one letter and the binary prefixes count in 1024, as every tool
 // that limits memory does; "MB" is what its name says, a million.
@@ -68,7 +68,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		d = time.Duration(n)
 	} else {
 		var err error
-		if d, err = time.ParseDuration(s); err != nil {
+		if d, err = time.ParseDuration(s); err != nil || s[0] == '+' {
 			return 0, fmt.Errorf("%q is not a length of time; %s", clip(s), hint)
 		}
 	}

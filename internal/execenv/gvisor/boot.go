@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -48,7 +49,7 @@ func (b *box) boot(ctx context.Context, image string) error {
 		return failed(err)
 	}
 	defer theirs.Close()
-	b.control = newInitControl(ours)
+	b.control = answer.NewInit(ours)
 	if err := b.given(ctx); err != nil {
 		return err
 	}
@@ -72,10 +73,14 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.given(ctx); err != nil {
 		return err
 	}
-	if err := c.Start(b.env.conf); err != nil {
+	// The sentry reads the image now, and gVisor waits for its answer for ever.
+	late := time.AfterFunc(bootTimeout, func() { b.abandon("it does not start") })
+	err = c.Start(b.env.conf)
+	late.Stop()
+	if err != nil {
 		return failed(err)
 	}
-	if err := b.control.ready(time.Now().Add(bootTimeout)); err != nil {
+	if err := b.control.Ready(time.Now().Add(bootTimeout)); err != nil {
 		return failed(err)
 	}
 	if err := b.given(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -39,7 +40,7 @@ type box struct {
 	container *container.Container
 	watched   bool             // ended will be closed
 	sentry    *sandbox.Sandbox // of container; its methods may be called concurrently
-	control   *initControl
+	control   *answer.Init
 
 	startMu sync.Mutex // see startText
 	// lifetime is nil without one. It is stopped when the sandbox is freed.
@@ -131,7 +132,7 @@ func (b *box) free() error {
 		}
 	}
 	if b.control != nil {
-		b.control.close()
+		b.control.Close()
 	}
 	errs = append(errs, b.group.Destroy(ctx))
 	if err := errors.Join(errs...); err != nil {

@@ -154,6 +154,13 @@ func (c *command) start() {
 	switch {
 	case errors.As(err, &notStarted):
 		io.closeOurs()
+		// A sandbox that lost one of its host processes for its memory limit
+		// cannot start any more, and that is not the program's doing.
+		if stats, err := c.box.group.Stats(); err == nil && stats.OOMKills > 0 {
+			c.box.abandon("it went over its memory limit")
+			c.finish(outOfMemory(stats, c.box.spec.Limits), usageOf(stats))
+			return
+		}
 		c.finish(run.Outcome{Kind: run.NotStarted, Evidence: notStarted.reason}, run.Usage{})
 	case err != nil:
 		io.closeOurs()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/run"
@@ -103,7 +106,7 @@ func (b *box) startBytes(l launch) (*process, error) {
 		return nil, err
 	}
 	// The helper's end closes when the program starts.
-	_ = failure.SetReadDeadline(time.Now().Add(controlTimeout))
+	_ = failure.SetReadDeadline(time.Now().Add(answer.Timeout))
 	reason, err := io.ReadAll(io.LimitReader(failure, 4096))
 	if err == nil && len(reason) == 0 {
 		return p, nil
@@ -134,22 +137,23 @@ func (b *box) startText(l launch) (*process, error) {
 	slot := b.slots.take()
 	b.mu.Unlock()
 	p := &process{box: b, slot: slot, area: l.area}
-	if _, err := b.control.request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
+	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
 		p.release()
-		var refused *initError
-		if errors.As(err, &refused) && strings.Contains(refused.answer, unix.EAGAIN.Error()) {
+		var refused *answer.InitError
+		if errors.As(err, &refused) && strings.Contains(refused.Answer, unix.EAGAIN.Error()) {
 			return nil, fault.Wrap(fault.Exhausted, err, "cannot start another command in sandbox %s: it is at its process limit of %d", b.spec.ID, b.spec.Limits.PIDs)
 		}
 		if refused != nil {
 			return nil, fault.Wrap(fault.Internal, err, "cannot start a command in sandbox %s", b.spec.ID)
 		}
+		b.abandon("its init does not answer")
 		return nil, b.lost(err)
 	}
 	fds := make([]int, len(l.files))
 	for i := range fds {
 		fds[i] = i
 	}
-	pid, err := b.sentry.Execute(b.env.conf, &control.ExecArgs{
+	pid, err := b.execute(&control.ExecArgs{
 		Argv: l.argv,
 		Envv: l.env,
 		// With the slash, a file is refused as a directory.
@@ -165,16 +169,16 @@ func (b *box) startText(l launch) (*process, error) {
 		},
 		ContainerID: b.spec.ID,
 	})
-	if _, leaveErr := b.control.request("leave"); leaveErr != nil {
+	if _, leaveErr := b.control.Request("leave"); leaveErr != nil {
 		// Killing that group would now kill init. Nothing can go on here.
 		b.abandon("its init does not answer")
 		return nil, b.lost(leaveErr)
 	}
 	if err != nil {
 		p.release()
-		var remote urpc.RemoteError
+		var remote *answer.Refused
 		if errors.As(err, &remote) {
-			return nil, &errNotStarted{reason: remote.Message}
+			return nil, &errNotStarted{reason: remote.Reason}
 		}
 		return nil, b.lost(err)
 	}
@@ -184,24 +188,33 @@ func (b *box) startText(l launch) (*process, error) {
 
 // wait blocks until the process has ended, and says how.
 func (p *process) wait() (unix.WaitStatus, error) {
-	return p.box.sentry.WaitPID(p.box.spec.ID, p.pid)
+	var status unix.WaitStatus
+	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.box.spec.ID}
+	if err := p.box.call(boot.ContMgrWaitPID, answer.ForEver, args, nil, &status); err != nil {
+		return 0, err
+	}
+	return status, answer.CheckStatus(status)
 }
 
 // signal sends a signal to the process, or to the terminal's foreground group.
 func (p *process) signal(sig unix.Signal, foreground bool) error {
-	return p.box.sentry.SignalProcess(p.box.spec.ID, p.pid, sig, foreground)
+	args := &boot.SignalArgs{CID: p.box.spec.ID, PID: p.pid, Signo: int32(sig), Mode: boot.DeliverToProcess}
+	if foreground {
+		args.Mode = boot.DeliverToForegroundProcessGroup
+	}
+	return p.box.call(boot.ContMgrSignal, answer.Timeout, args, nil, nil)
 }
 
 // kill ends everything the process ever started, at once and with nobody left
 // out: the sandbox's kernel holds forks back meanwhile.
 func (p *process) kill() error {
-	return p.box.sentry.CgroupsWriteControlFile(p.file("cgroup.kill"), "1")
+	return p.box.writeGroupFile(p.file("cgroup.kill"), "1")
 }
 
 // empty waits until nothing is left of what the process started.
 func (p *process) empty(deadline time.Time) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		events, err := p.box.sentry.CgroupsReadControlFile(p.file("cgroup.events"))
+		events, err := p.box.readGroupFile(p.file("cgroup.events"))
 		if err != nil {
 			return err
 		}
@@ -232,18 +245,13 @@ func (p *process) file(name string) control.CgroupControlFile {
 
 // readPIDsHits reads how often the process limit refused something.
 func (b *box) readPIDsHits() (int64, error) {
-	events, err := b.sentry.CgroupsReadControlFile(control.CgroupControlFile{
+	events, err := b.readGroupFile(control.CgroupControlFile{
 		Controller: "pids", Path: path.Join("/", b.spec.ID, string(programs)), Name: "pids.events",
 	})
 	if err != nil {
 		return 0, err
 	}
-	for _, line := range strings.Split(events, "\n") {
-		if v, ok := strings.CutPrefix(line, "max "); ok {
-			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-		}
-	}
-	return 0, nil
+	return answer.ParsePIDsHits(events)
 }
 
 // usage reads what the sandbox uses, and which quotas of writable places are
@@ -254,29 +262,19 @@ func (b *box) usage() (run.Usage, []run.Limit, error) {
 		return run.Usage{}, nil, b.lost(err)
 	}
 	u := run.Usage{MemoryBytes: stats.MemoryBytes, PeakMemoryBytes: stats.PeakMemoryBytes, CPU: stats.CPU}
-	words, err := b.control.request("usage")
+	words, err := b.control.Request("usage")
 	if err != nil {
 		return u, nil, b.lost(err)
 	}
-	var full [2]bool
-	for i := 0; i+3 < len(words); i += 4 {
-		var v [4]int64
-		for j := range v {
-			if v[j], err = strconv.ParseInt(words[i+j], 10, 64); err != nil {
-				return u, nil, b.lost(fmt.Errorf("cannot read init's answer %q: %w", words, err))
-			}
-		}
-		if i == 0 { // the workspace is the first
-			u.DiskBytes, u.Inodes = v[0], v[2]
-		}
-		full[0] = full[0] || v[1] == 0
-		full[1] = full[1] || v[3] == 0
+	places, err := answer.ParsePlaces(words)
+	if err != nil {
+		return u, nil, b.lost(err)
 	}
 	var hit []run.Limit
-	if full[0] {
+	if u.DiskBytes, u.Inodes = places[0].Used, places[0].UsedInodes; slices.ContainsFunc(places, func(p answer.Place) bool { return p.Free == 0 }) {
 		hit = append(hit, run.LimitDisk)
 	}
-	if full[1] {
+	if slices.ContainsFunc(places, func(p answer.Place) bool { return p.FreeInodes == 0 }) {
 		hit = append(hit, run.LimitInodes)
 	}
 	return u, hit, nil

@@ -82,11 +82,20 @@ func (b *box) startTool(args []string, stdin, stdout *os.File) (*tool, error) {
 }
 
 // wait blocks until the helper has ended and nothing is left of it. When ctx
-// ends first, it is killed.
+// ends first, it is killed; if that does not happen in time, the sandbox is.
 func (t *tool) wait(ctx context.Context) (unix.WaitStatus, error) {
-	unhook := context.AfterFunc(ctx, func() { _ = t.proc.kill() })
-	defer unhook()
-	e := <-t.ended
+	var e toolEnd
+	select {
+	case e = <-t.ended:
+	case <-ctx.Done():
+		go func() { _ = t.proc.kill() }()
+		select {
+		case e = <-t.ended:
+		case <-time.After(killTimeout):
+			t.box.abandon("a transfer cannot be ended")
+			e = <-t.ended
+		}
+	}
 	defer t.errRead.Close()
 	if e.err == nil {
 		if e.err = t.proc.kill(); e.err == nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
@@ -100,6 +102,39 @@ func FuzzInspect(f *testing.F) {
 				t.Fatalf("member %q: %d bytes, %v", name, size, err)
 			}
 			r.Close()
+		}
+	})
+}
+
+// FuzzManifest: whatever an image's documents say, they are refused or within
+// the limits, and nothing is fetched that is not addressed by a digest.
+func FuzzManifest(f *testing.F) {
+	d := "sha256:" + strings.Repeat("ab", 32)
+	f.Add([]byte(`{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"`+d+`","size":7,"platform":{"os":"linux","architecture":"amd64"}}]}`), "")
+	f.Add([]byte(`{"schemaVersion":2,"config":{"digest":"`+d+`","size":-1},"layers":[{"size":9223372036854775807,"digest":"`+d+`"},{"size":1,"urls":["http://x"]}]}`), "a:b")
+	f.Add([]byte(`{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["`+d+`"]},"config":{"Env":["A=b","=","\u0000=x"]}}`), "x")
+	platform := v1.Platform{OS: "linux", Architecture: "amd64"}
+	limits := fuzzLimits.or(DefaultLimits())
+	f.Fuzz(func(t *testing.T, data []byte, tag string) {
+		b := &builder{opt: Options{Limits: limits}}
+		if index, err := v1.ParseIndexManifest(bytes.NewReader(data)); err == nil {
+			_, _ = choose(index, tag, platform)
+		}
+		if m, err := v1.ParseManifest(bytes.NewReader(data)); err == nil && b.checkManifest(m) == nil {
+			total := int64(0)
+			for _, l := range m.Layers {
+				total += l.Size
+			}
+			if total < 0 || total > limits.Bytes || len(m.Layers) > limits.Layers {
+				t.Fatalf("%d layers of %d bytes were accepted", len(m.Layers), total)
+			}
+		}
+		if _, err := b.config(data, 1, platform); err == nil {
+			for name, value := range b.result.Config.Env {
+				if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+					t.Fatalf("variable %q=%q", name, value)
+				}
+			}
 		}
 	})
 }

@@ -1,0 +1,63 @@
+package answer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is what init says of one writable place.
+type Place struct{ Used, Free, UsedInodes, FreeInodes int64 }
+
+// ParsePlaces reads init's answer to "usage": four numbers for each writable
+// place, the workspace first.
+func ParsePlaces(words []string) ([]Place, error) {
+	const most = 16
+	if len(words) == 0 || len(words)%4 != 0 || len(words) > 4*most {
+		return nil, fmt.Errorf("init answered with %d numbers about its writable places", len(words))
+	}
+	places := make([]Place, len(words)/4)
+	for i, word := range words {
+		v, err := parseAmount(word)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read init's answer: %w", err)
+		}
+		p := &places[i/4]
+		*[]*int64{&p.Used, &p.Free, &p.UsedInodes, &p.FreeInodes}[i%4] = v
+	}
+	return places, nil
+}
+
+// ParsePIDsHits reads pids.events of a cgroup in the sandbox.
+func ParsePIDsHits(events string) (int64, error) {
+	for _, line := range strings.Split(events, "\n") {
+		if v, ok := strings.CutPrefix(line, "max "); ok {
+			return parseAmount(strings.TrimSpace(v))
+		}
+	}
+	return 0, nil
+}
+
+func parseAmount(word string) (int64, error) {
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err == nil && n < 0 {
+		err = fmt.Errorf("%d is no amount", n)
+	}
+	return n, err
+}
+
+// CheckStatus refuses a wait status that no ended process has, which an outcome
+// would otherwise be made up from.
+func CheckStatus(status unix.WaitStatus) error {
+	const core, lastSignal = 0x80, 64
+	switch s := uint32(status); {
+	case s&^0xff00 == 0: // exited
+		return nil
+	case s&^0xff == 0 && s&^core != 0 && s&^core <= lastSignal: // ended by a signal
+		return nil
+	default:
+		return fmt.Errorf("the sandbox's kernel gave the impossible wait status 0x%x", s)
+	}
+}
