@@ -37,6 +37,7 @@ var probes = map[string]struct {
 }{
 	"kernel":  {0, probeKernel},
 	"id":      {0, probeID},
+	"status":  {1, probeStatus},
 	"connect": {1, probeConnect},
 	"write":   {1, probeWrite},
 	"list":    {1, probeList},
@@ -96,6 +97,20 @@ func probeID(_ []string, out io.Writer) error {
 	result(out, "setuid", unix.Setuid(0))
 	result(out, "chroot", unix.Chroot("/"))
 	return nil
+}
+
+// probeStatus prints what the kernel says about a process.
+func probeStatus(args []string, out io.Writer) error {
+	pid, err := number(args[0])
+	if err != nil {
+		return err
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(status)
+	return err
 }
 
 // connectPatience bounds an attempt that nobody answers.
