@@ -7,8 +7,25 @@ import (
 	"strings"
 )
 
-// Limits reads back what the kernel enforces, so that a limit that was written
-// and not taken is noticed. Memory is in whole pages, as the kernel counts it.
+// Confirm fails if the kernel enforces anything else than the limits that were
+// set: one that was written and not taken must not pass for one that holds.
+func (g *Group) Confirm(set Limits) error {
+	got, err := g.Limits()
+	if err != nil {
+		return err
+	}
+	set.MemoryBytes -= set.MemoryBytes % int64(os.Getpagesize()) // the kernel counts pages
+	if got != set {
+		return fmt.Errorf("the kernel enforces %s in control group %s, where %s was set", got, g.path, set)
+	}
+	return nil
+}
+
+func (l Limits) String() string {
+	return fmt.Sprintf("%d bytes of memory, %d threads, %d thousandths of a processor", l.MemoryBytes, l.PIDs, l.MilliCPU)
+}
+
+// Limits reads back what the kernel enforces.
 func (g *Group) Limits() (Limits, error) {
 	var l Limits
 	var quota, period int64

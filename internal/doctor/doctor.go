@@ -52,7 +52,7 @@ func examine(ctx context.Context, o Options, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("cannot examine this host: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := bareStore(ctx, filepath.Join(dir, "images")); err != nil {
 		return fmt.Errorf("cannot examine this host: %w", err)
 	}

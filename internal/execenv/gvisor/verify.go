@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/image"
@@ -66,13 +65,8 @@ func (e *Environment) Verify(ctx context.Context) (err error) {
 // verifyGroup looks whether the kernel took the limits, and holds to them all
 // that the sandbox consists of.
 func verifyGroup(b *box) (problems []string) {
-	want := hostLimits(b.spec.Limits)
-	got, err := b.group.Limits()
-	switch {
-	case err != nil:
+	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
 		problems = append(problems, "A5g: "+err.Error())
-	case got != want:
-		problems = append(problems, fmt.Sprintf("A5g: the kernel enforces %s where %s was set", limitsText(got), limitsText(want)))
 	}
 	if _, err := b.group.Stats(); err != nil {
 		problems = append(problems, "A5g: cannot read what the sandbox uses: "+err.Error())
@@ -87,10 +81,6 @@ func verifyGroup(b *box) (problems []string) {
 		}
 	}
 	return problems
-}
-
-func limitsText(l cgroup.Limits) string {
-	return fmt.Sprintf("%d bytes, %d threads, %d thousandths of a processor", l.MemoryBytes, l.PIDs, l.MilliCPU)
 }
 
 func tree(root int) []int {
