@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -181,11 +182,7 @@ func checkMemory(ctx context.Context, s *session) (f finding, err error) {
 		}
 	}()
 	size := strconv.FormatInt(3*limits.MemoryBytes, 10)
-	c, err := sb.Exec(ctx, execenv.ExecSpec{Argv: []string{guestInside, "probe", "alloc", size}})
-	if err != nil {
-		return f, err
-	}
-	r, err := c.Wait(ctx)
+	kind, err := bomb(ctx, sb, size)
 	if err != nil {
 		return f, err
 	}
@@ -194,10 +191,25 @@ func checkMemory(ctx context.Context, s *session) (f finding, err error) {
 		return f, err
 	}
 	return finding{
-		refused: r.Outcome.Kind == run.OutOfMemory, bites: outside.of("allocated") == size,
-		evidence: fmt.Sprintf("with a limit of 64 MiB, 192 MiB end as %s", r.Outcome.Kind),
+		refused: kind == run.OutOfMemory, bites: outside.of("allocated") == size,
+		evidence: fmt.Sprintf("with a limit of 64 MiB, 192 MiB end as %s", kind),
 		control:  "192 MiB are allocated",
 	}, nil
+}
+
+// bomb allocates that much and says how it ended. The sandbox may be gone before
+// the start of the program is reported; then its own end is the answer.
+func bomb(ctx context.Context, sb execenv.Sandbox, size string) (run.Kind, error) {
+	c, err := sb.Exec(ctx, execenv.ExecSpec{Argv: []string{guestInside, "probe", "alloc", size}})
+	if err == nil {
+		r, err := c.Wait(ctx)
+		return r.Outcome.Kind, err
+	}
+	info, infoErr := sb.Info(ctx)
+	if !fault.Is(err, fault.Gone) || infoErr != nil || info.Outcome == nil {
+		return "", err
+	}
+	return info.Outcome.Kind, nil
 }
 
 func checkClock(ctx context.Context, s *session) (f finding, err error) {
