@@ -167,7 +167,7 @@ func (r *Report) Summary() string {
 		return "No sandbox can be started here, so no guarantee holds."
 	}
 	if skipped > 0 {
-		text += fmt.Sprintf("; %d were left out by --quick", skipped)
+		text += fmt.Sprintf("; %d left out by --quick", skipped)
 	}
 	return text + "."
 }

@@ -73,7 +73,7 @@ func TestTheTextSaysWhatToDo(t *testing.T) {
 	for _, want := range []string{
 		"ok  kernel", "!!  user", "-> run this as root", "ok  gvisor v1", "!!  other cannot run: it is not there",
 		"refused (control: came through)", "-> do not run here",
-		"1 of 3 guarantees do not hold here: A5a no network (broken); 1 were left out by --quick.",
+		"1 of 3 guarantees do not hold here: A5a no network (broken); 1 left out by --quick.",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
