@@ -34,9 +34,12 @@ func stage(environ []string) (rest []string, isolated bool) {
 // isolate replaces the process by itself, with only environ, in a mount
 // namespace of its own: what it mounts for sandboxes is never seen outside and
 // is gone with it. Of the descriptors it was started with, only 0 to 2 and keep
-// survive. It returns only on failure.
+// survive; of the capabilities, only those in kept. That takes an execve: a
+// process of many threads cannot give up a capability for all of them at once,
+// while the new program begins with what this one thread has left. It returns
+// only on failure.
 func isolate(args, environ []string, keep ...int) error {
-	runtime.LockOSThread() // the namespace is the thread's until execve
+	runtime.LockOSThread() // namespace and capabilities are the thread's until execve
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot start: cannot make a mount namespace: %w; root with CAP_SYS_ADMIN is needed", err)
 	}
@@ -53,6 +56,9 @@ func isolate(args, environ []string, keep ...int) error {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return fmt.Errorf("cannot start: descriptor %d is not open: %w", fd, err)
 		}
+	}
+	if err := giveUpPrivileges(); err != nil {
+		return err
 	}
 	err := syscall.Exec("/proc/self/exe", args, append(environ, stageVariable))
 	return fmt.Errorf("cannot start: cannot start again in the mount namespace: %w", err)

@@ -66,6 +66,9 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	if !isolated {
 		return isolate(args, execd.ScrubbedEnvironment(environ), c.ReadyFD, c.ExitWithFD)
 	}
+	if err := checkPrivileges(); err != nil {
+		return err
+	}
 	return serve(c, slog.New(slog.NewJSONHandler(stderr, nil)), open)
 }
 

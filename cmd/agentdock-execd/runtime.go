@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -45,11 +46,15 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot start: %w", err)
 	}
-	return env, func() error {
+	closeEnv := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		return env.Close(ctx)
-	}, nil
+	}
+	if err := verify(c, guest, log, env.Verify); err != nil {
+		return nil, nil, errors.Join(err, closeEnv())
+	}
+	return env, closeEnv, nil
 }
 
 // sweep removes what a service that was killed left.

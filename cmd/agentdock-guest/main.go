@@ -5,6 +5,8 @@
 //	agentdock-guest unpack ROOT DIR                tar from stdin
 //	agentdock-guest pack ROOT DIR MAX [PATTERN…]   tar to stdout
 //	agentdock-guest exec COMMAND                   see guest.Command
+//	agentdock-guest probe NAME [ARGUMENT…]         see guest.Probe; agentdock doctor also
+//	                                               runs it on the host, for comparison
 package main
 
 import (
@@ -43,6 +45,8 @@ func dispatch(args []string) error {
 		return guest.Pack(args[1], args[2], args[4:], most, os.Stdout)
 	case len(args) == 2 && args[0] == "exec":
 		return guest.Exec(args[1])
+	case len(args) >= 2 && args[0] == "probe":
+		return guest.Probe(args[1:], os.Stdout)
 	}
 	return errors.New("agentdock-guest is started by agentdock-execd inside a sandbox; it is of no use elsewhere")
 }

@@ -51,6 +51,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newImage(), newVersion())
+	root.AddCommand(newRun(), newImage(), newDoctor(), newVersion())
 	return root
 }

@@ -143,6 +143,13 @@ var importRules = []importRule{
 		Reason:   "what starts the execution service hands it nothing, so it has nothing to hand over",
 	},
 	{
+		Packages: []string{"./internal/doctor/..."},
+		Ours: []string{"./internal/execenv", "./internal/execrpc", "./internal/localexecd", "./internal/image", "./internal/cgroup",
+			"./internal/run", "./internal/fault"},
+		SDKs:   []string{"golang.org/x/sys/..."},
+		Reason: "what judges the boundary looks at it from where its users are, through the port and the host's kernel",
+	},
+	{
 		Packages: []string{"./internal/control/..."},
 		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
 			"./internal/store", "./internal/queue", "./internal/blob"},

@@ -170,6 +170,12 @@ func (s *Service) awaitReady(ctx context.Context, ready *os.File) error {
 // Socket is where the service takes calls.
 func (s *Service) Socket() string { return s.instance.socket() }
 
+// Pid is the service's process, for looking at what it holds.
+func (s *Service) Pid() int { return s.cmd.Process.Pid }
+
+// StateDir is where the service keeps what its sandboxes need while they live.
+func (s *Service) StateDir() string { return s.instance.state() }
+
 // Done is closed when the service has ended, by Stop or by itself.
 func (s *Service) Done() <-chan struct{} { return s.done }
 

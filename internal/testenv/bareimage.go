@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/erofs/go-erofs"
-
 	"github.com/agentdock/agentdock/internal/image"
 )
 
@@ -20,23 +18,6 @@ const (
 	BareImage    = "bare"
 	CorruptImage = "corrupt"
 )
-
-// WriteBareImage makes a root image that has the mount points and nothing to
-// run: enough for programs that are static and come in by archive.
-func WriteBareImage(path string) error {
-	out, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	w := erofs.Create(out)
-	for _, d := range []string{"/", "/proc", "/sys", "/dev", "/tmp", "/workspace", "/run", "/etc", "/usr", "/home", "/.agentdock"} {
-		if err := w.Mkdir(d, 0o755); err != nil {
-			return err
-		}
-	}
-	return w.Close()
-}
 
 // BareStore makes an image store with the two images in it.
 func BareStore(t testing.TB) (dir string) {
@@ -53,7 +34,7 @@ func BareStore(t testing.TB) (dir string) {
 	}
 	defer stage.Close()
 	file := filepath.Join(stage.Dir(), "bare.erofs")
-	if err := WriteBareImage(file); err != nil {
+	if err := image.WriteBare(file); err != nil {
 		t.Fatal(fmt.Errorf("cannot make the bare image: %w", err))
 	}
 	corrupt := filepath.Join(stage.Dir(), "corrupt.erofs")

@@ -37,6 +37,10 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.group.Create(hostLimits(b.spec.Limits)); err != nil {
 		return failed(err)
 	}
+	// P3: never adjusted in silence, not by the kernel either.
+	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
+		return failed(err)
+	}
 	spec, err := containerSpec(b.spec, firstHostID+uint32(b.user), image, b.env.guestImage(), b.env.emptyRoot())
 	if err != nil {
 		return failed(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/image"
 	"github.com/agentdock/agentdock/internal/testenv"
 )
 
@@ -105,7 +106,7 @@ var testFiles = sync.OnceValues(func() (fixtureFiles, error) {
 	if err := os.WriteFile(f.corrupt, make([]byte, 1<<16), 0o600); err != nil {
 		return f, err
 	}
-	return f, testenv.WriteBareImage(f.bare)
+	return f, image.WriteBare(f.bare)
 })
 
 func inner(env execenv.Environment) *testEnvironment { return env.(*testEnvironment) }
