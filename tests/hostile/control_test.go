@@ -204,10 +204,10 @@ func (b *bench) expand(words []string) []string {
 	b.Helper()
 	vars := b.services.vars()
 	for _, w := range words {
-		switch w {
-		case "$victim":
+		if strings.Contains(w, "$victim") && vars["$victim"] == "" {
 			vars["$victim"] = strconv.Itoa(b.victim())
-		case "$group", "$group/new", "$group/pids.max", "$group/cgroup.procs":
+		}
+		if strings.Contains(w, "$group") && vars["$group"] == "" {
 			vars["$group"] = b.group()
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -37,9 +39,10 @@ func together(words ...string) control {
 		if err := cmd.Start(); err != nil {
 			b.Fatal(err)
 		}
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		if _, err := out.Read(make([]byte, 6)); err != nil {
-			b.Fatal(err)
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); removeSegment() }()
+		said := make([]byte, 200)
+		if n, err := out.Read(said); err != nil || string(said[:n]) != "ready\n" {
+			b.Fatalf("it said %q, %v", said[:n], err)
 		}
 		at := append([]string{}, words...)
 		for i := range at {
@@ -47,6 +50,16 @@ func together(words ...string) control {
 		}
 		b.through(b.user(), at)
 	})
+}
+
+// segmentKey is the attacking program's shmKey.
+const segmentKey = 0x0a6e7d0c
+
+// removeSegment removes what a control on the host would leave.
+func removeSegment() {
+	if id, err := unix.SysvShmGet(segmentKey, 0, 0); err == nil {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
 }
 
 func meeting(what string, words ...string) attack {
@@ -81,12 +94,12 @@ var neighbourCases = []attack{
 	}},
 	{what: "destroyed_by_its_neighbour", own: same, run: func(w *world) {
 		p := w.start(w.bystander, nil, "hold")
-		defer p.kill()
 		p.await("ready")
 		w.holds("kill", w.try(w.box, "kill-all"), ended(run.Signalled, run.Exited))
-		if err := p.Signal(w.ctx(), 0); err != nil {
-			w.Errorf("the neighbour's program is gone: %v", err)
+		if err := p.Signal(w.ctx(), syscall.SIGKILL); err != nil {
+			w.Error(err)
 		}
+		w.holds("the neighbour's program", p.finish(), signalled("SIGKILL"))
 	}},
 }
 

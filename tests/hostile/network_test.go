@@ -60,6 +60,8 @@ var networkCases = []attack{
 	{what: "interfaces", do: do("interfaces"), want: want(nothing)},
 	{what: "add_address", do: do("add-address", "lo:1", "169.254.169.254"), want: want(blocked("EPERM", "EACCES", "ENODEV", "EINVAL", "ENOTTY")), bites: instead(asRoot, "add-address", "lo", "169.254.169.254")},
 	{what: "add_route", do: do("add-route"), want: want(blocked("EPERM", "EACCES", "EOPNOTSUPP", "ENOTSUP", "EINVAL"))},
-	{what: "tunnel_device", do: do("open-rw", "/dev/net/tun"), want: want(blocked("ENOENT", "EACCES", "EPERM"))},
+	{what: "tunnel_device", do: do("open-rw", "/dev/net/tun"), want: want(exited(0)), accepted: tunnelOpens},
+	{what: "tunnel_interface", do: do("tunnel"), want: want(blocked("EPERM", "EACCES", "ENODEV", "EINVAL"))},
+	{what: "tunnel_in_a_network_namespace", do: do("in-namespaces", "tunnel-then-connect", "$address", "$port"), want: noWay},
 	{what: "in_a_network_namespace", do: do("in-namespaces", "connect", "$address", "$port"), want: noWay},
 }

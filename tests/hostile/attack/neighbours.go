@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +23,11 @@ var neighbourVerbs = map[string]attempt{
 		if err := os.WriteFile(filepath.Join(arg(args, 0), "offered"), []byte(arg(args, 1)), 0o666); err != nil {
 			return err
 		}
-		if _, err := net.Listen("unix", "@"+arg(args, 1)); err != nil {
+		u, err := net.Listen("unix", "@"+arg(args, 1))
+		if err != nil {
 			return err
 		}
+		defer u.Close()
 		l, err := net.Listen("tcp", "127.0.0.1:"+arg(args, 2))
 		if err != nil {
 			return err
@@ -39,10 +42,10 @@ var neighbourVerbs = map[string]attempt{
 			return fmt.Errorf("shmat: %w", err)
 		}
 		copy(b, arg(args, 1))
-		// It goes away with the last process that uses it.
-		_, _ = unix.SysvShmCtl(id, 0, nil)
 		fmt.Println("ready")
-		select {}
+		for {
+			time.Sleep(time.Hour)
+		}
 	},
 	"shm-attach": func([]string) error {
 		id, err := unix.SysvShmGet(shmKey, 4096, 0)
@@ -51,17 +54,6 @@ var neighbourVerbs = map[string]attempt{
 		}
 		_, err = unix.SysvShmAttach(id, 0, unix.SHM_RDONLY)
 		return err
-	},
-	"shm-offer": func([]string) error {
-		id, err := unix.SysvShmGet(shmKey, 4096, unix.IPC_CREAT|0o666)
-		if err != nil {
-			return err
-		}
-		if _, err := unix.SysvShmAttach(id, 0, 0); err != nil {
-			return err
-		}
-		fmt.Println("ready")
-		select {}
 	},
 	// names-like gets through if a name below a directory holds a text.
 	"names-like": func(args []string) error {

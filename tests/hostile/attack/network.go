@@ -19,13 +19,7 @@ const netTimeout = 2 * time.Second
 
 // networkVerbs try to talk to anybody.
 var networkVerbs = map[string]attempt{
-	"connect": func(args []string) error {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(spelled(arg(args, 0)), arg(args, 1)), netTimeout)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	},
+	"connect": connect,
 	"connect-unix": func(args []string) error {
 		c, err := net.DialTimeout("unix", arg(args, 0), netTimeout)
 		if err != nil {
@@ -102,6 +96,13 @@ var networkVerbs = map[string]attempt{
 		}
 		return nil
 	},
+	"tunnel": func([]string) error { return tunnel() },
+	"tunnel-then-connect": func(args []string) error {
+		if err := tunnel(); err != nil {
+			return err
+		}
+		return connect(args)
+	},
 	"ping": func(args []string) error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
 		if err != nil {
@@ -132,6 +133,28 @@ var networkVerbs = map[string]attempt{
 		defer l.Close()
 		return again(nil, args[2:])
 	},
+}
+
+func connect(args []string) error {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(spelled(arg(args, 0)), arg(args, 1)), netTimeout)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// tunnel makes an interface whose other end is this program.
+func tunnel() error {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	req, err := unix.NewIfreq("tun0")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	return os.NewSyscallError("TUNSETIFF", unix.IoctlIfreq(fd, unix.TUNSETIFF, req))
 }
 
 // spelled reads an address as inet_aton does: "2852039166", "0xa9.254.0251.254".
