@@ -28,7 +28,7 @@ var diskCases = []attack{
 	{what: "symlinks", own: same, do: do("inode-symlinks", ".", "20000"), want: crowded, bites: onTmpfs},
 	{what: "fifos", own: same, do: do("inode-fifos", ".", "20000"), want: crowded, bites: onTmpfs},
 	{what: "sockets", own: same, do: do("inode-sockets", "/tmp", "20000"), want: crowded, bites: instead(onTmpfs, "inode-sockets", ".", "20000")},
-	{what: "hard_links", own: small, do: do("hard-links", ".", "2000000"), want: want(either(want(blocked("ENOSPC", "EMLINK")), bomb)), bites: instead(onTmpfs, "hard-links", ".", "20000")},
+	{what: "hard_links", own: tiny, do: do("hard-links", ".", "2000000"), want: want(either(want(blocked("ENOSPC", "EMLINK")), bomb)), bites: instead(onTmpfs, "hard-links", ".", "20000")},
 	{what: "deep_directories", own: same, do: do("deep", ".", "5000"), want: crowded, bites: onTmpfs},
 	{what: "write_root", do: do("create", "/taken"), want: refused, bites: instead(asRoot, "create", "taken")},
 	{what: "write_usr", do: do("create", "/usr/taken"), want: refused},

@@ -10,6 +10,7 @@ import (
 
 // Limits of a sandbox of the case's own.
 func same(*run.Limits)      {}
+func tiny(l *run.Limits)    { l.MemoryBytes, l.DiskBytes = 64*run.MiB, 16*run.MiB }
 func small(l *run.Limits)   { l.MemoryBytes = 96 * run.MiB }
 func wide(l *run.Limits)    { l.MemoryBytes, l.DiskBytes = 96*run.MiB, 96*run.MiB }
 func roomy(l *run.Limits)   { l.MemoryBytes = 512 * run.MiB }
@@ -95,7 +96,7 @@ var memoryCases = []attack{
 	{what: "pipe_buffers", own: small, do: do("pipes", "300"), want: bounded, bites: withMemory(enough)},
 	{what: "socket_buffers", own: small, do: do("sockets", "80"), want: bounded, bites: withMemory(2 * run.GiB)},
 	{what: "descriptors", own: same, do: do("descriptors", "100000"), want: want(blocked("EMFILE"))},
-	{what: "mappings", own: small, do: do("mappings", "2000000"), want: bounded},
+	{what: "mappings", own: tiny, do: do("mappings", "2000000"), want: bounded},
 	{what: "stack", own: small, do: do("stack"), want: want(either(bomb, want(exited(2), prints("stack overflow|stack exceeds"))))},
 	{what: "tmp_files", own: wide, do: do("fill", "/tmp/bomb", more), want: bomb, bites: withMemoryTmpfs},
 	{what: "workspace_files", own: wide, do: do("fill", "bomb", more), want: bomb},

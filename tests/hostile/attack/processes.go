@@ -21,7 +21,7 @@ import (
 var processVerbs = map[string]attempt{
 	"fork": func(args []string) error { return forks(num(args, 0), "sleep") },
 	// zombies are children that ended and that nobody waits for.
-	"zombies": func(args []string) error { return forks(num(args, 0), "nothing") },
+	"zombies": func(args []string) error { return forks(num(args, 0), "end-at-once") },
 	"threads": func(args []string) error {
 		var ready sync.WaitGroup
 		for range num(args, 0) {
@@ -35,7 +35,7 @@ var processVerbs = map[string]attempt{
 		ready.Wait()
 		return nil
 	},
-	"nothing": func([]string) error { return nil },
+	"end-at-once": func([]string) error { return nil },
 	// after-stdin lets a control put this process where it is bounded first.
 	"after-stdin": func(args []string) error {
 		_, _ = os.Stdin.Read(make([]byte, 1))
@@ -58,7 +58,7 @@ var processVerbs = map[string]attempt{
 	},
 	"spawn": func(args []string) error {
 		for range num(args, 0) {
-			if err := child("nothing").Run(); err != nil {
+			if err := child("end-at-once").Run(); err != nil {
 				return err
 			}
 		}
@@ -156,7 +156,7 @@ var processVerbs = map[string]attempt{
 		return err
 	},
 	"big-arguments": func(args []string) error {
-		c := child("nothing", strings.Repeat("x", num(args, 0)))
+		c := child("end-at-once", strings.Repeat("x", num(args, 0)))
 		return c.Run()
 	},
 	"exit": func(args []string) error { os.Exit(num(args, 0)); return nil },
