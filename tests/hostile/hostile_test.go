@@ -97,6 +97,7 @@ func (w *world) expand(words []string) []string {
 	vars := w.services.vars()
 	vars["$victim"] = "1" // init: another user's process, and the only one in sight
 	vars["$group"] = "/sys/fs/cgroup/" + w.box.ID() + "/x"
+	vars["$id"] = w.box.ID()
 	vars["$service"] = w.service.Socket
 	vars["$hostpid"] = strconv.Itoa(os.Getpid())
 	return expand(words, vars)

@@ -23,6 +23,17 @@ func namespaceVerbs() map[string]attempt {
 		"remount-writable": func(args []string) error {
 			return unix.Mount("none", arg(args, 0), "", unix.MS_REMOUNT|unix.MS_BIND, "")
 		},
+		// cgroup-then mounts control groups anew and looks whether anything of them
+		// can be changed by that way: the last two words are a file and what to write.
+		"cgroup-then": func(args []string) error {
+			if err := unix.Mount("none", "/tmp", arg(args, 0), 0, arg(args, 1)); err != nil {
+				return fmt.Errorf("mount: %w", err)
+			}
+			if arg(args, 2) == "mkdir" {
+				return os.Mkdir("/tmp/"+arg(args, 3), 0o755)
+			}
+			return fileVerbs["write"]([]string{"/tmp/" + arg(args, 2), arg(args, 3)})
+		},
 		"umount": func(args []string) error { return unix.Unmount(arg(args, 0), unix.MNT_DETACH) },
 		"new-mount": func(args []string) error {
 			fs, err := unix.Fsopen(arg(args, 0), 0)
