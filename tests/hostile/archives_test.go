@@ -168,7 +168,7 @@ func racesUnpacker(w *world) {
 	p := w.start(w.box, nil, "swap", "in/race", "/tmp")
 	defer p.kill()
 	p.await("ready")
-	for range 30 {
+	for range 15 {
 		// It may fail in many ways; what counts is where the file is.
 		_ = w.put(w.box, "in", regular("race/escaped", 0o644, "escaped"))
 	}
@@ -239,7 +239,7 @@ func (w *world) safe(dir string) {
 
 func anything(*world, string, error) {}
 
-// onlyProgram wants that what was prepared did not come along.
+// without wants that what was prepared did not come along.
 func without(name string) func(*world, string, error) {
 	return func(w *world, dir string, err error) {
 		if err != nil {
@@ -299,7 +299,7 @@ func whileRunning(words ...string) func(*world) {
 	return func(w *world) {
 		p := w.start(w.box, nil, words...)
 		p.await("ready")
-		for range 15 {
+		for range 8 {
 			_, _ = w.collect("") // errors are fair; what is written is not
 		}
 		p.kill()

@@ -26,13 +26,16 @@ func inProcess(name string) control {
 	})
 }
 
+// readMany wants that a search looked at something.
+var readMany = prints(`files read: [1-9]\d`)
+
 var credentialCases = []attack{
-	{what: "environments", do: do("search", "$canary", "/proc"), want: want(nothing), bites: inProcess("environ")},
+	{what: "environments", do: do("search", "$canary", "/proc"), want: want(nothing, readMany), bites: inProcess("environ")},
 	{what: "arguments", do: do("search", "$canary", "/proc/1", "/proc/sys", "/proc/net"), want: want(nothing), bites: inProcess("cmdline")},
 	{what: "directories_of_processes", do: do("search", "$canary", "/proc/1/cwd", "/proc/1/root", "/proc/1/fd"), want: want(nothing), bites: inProcess("cwd")},
-	{what: "all_files", do: do("search", "$canary", "/"), want: want(nothing), bites: found(func(dir string, _ int) []string { return do("search", "$canary", dir) })},
+	{what: "all_files", do: do("search", "$canary", "/"), want: want(nothing, readMany), bites: found(func(dir string, _ int) []string { return do("search", "$canary", dir) })},
 	{what: "temporary_files", do: do("search", "$canary", "/tmp", "/dev", "/run"), want: want(nothing), bites: found(func(string, int) []string { return do("search", "$canary", "/tmp") })},
-	{what: "sys", do: do("search", "$canary", "/sys"), want: want(nothing)},
+	{what: "sys", do: do("search", "$canary", "/sys"), want: want(nothing, readMany)},
 	{what: "memory_of_processes", do: do("search-memory", "$canary"), want: want(blocked("-", "EACCES", "EPERM")), bites: shown("the same search of a process's memory by root of the host finds it", func(b *bench) {
 		_, pid := plant(b, b.program)
 		b.through(nil, do("search-memory", "$canary", strconv.Itoa(pid)))

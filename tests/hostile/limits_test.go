@@ -17,7 +17,7 @@ func roomy(l *run.Limits)   { l.MemoryBytes = 512 * run.MiB }
 func fewPIDs(l *run.Limits) { l.PIDs = 32 }
 
 // short is a time limit that is over soon.
-func short(e *execenv.ExecSpec) { e.Timeout = 700 * time.Millisecond }
+func short(e *execenv.ExecSpec) { e.Timeout = 500 * time.Millisecond }
 
 // more is above the limits of the sandbox; enough is a limit above it.
 const (

@@ -122,7 +122,7 @@ func neighbourBombs(words ...string) func(*world) {
 		hold := w.start(w.bystander, nil, "hold")
 		hold.await("ready")
 		p := w.start(w.box, func(e *execenv.ExecSpec) { e.Timeout = 2 * time.Second }, words...)
-		for range 5 {
+		for range 3 {
 			begin := time.Now()
 			w.holds("the neighbour", w.try(w.bystander, "alloc", "30000000"), exited(0))
 			w.holds("the neighbour", w.try(w.bystander, "fork", "10"), exited(0))
