@@ -314,3 +314,6 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+// Log is what the service has written to stderr.
+func (e *Execd) Log() string { return e.log.String() }
