@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -74,10 +75,33 @@ func defaults() config {
 	}
 }
 
+// onlyKnown refuses a setting that does not exist: a ceiling whose name is
+// misspelt would not be one.
+func onlyKnown(environ []string) error {
+	known := map[string]bool{}
+	params, err := env.GetFieldParamsWithOptions(&config{}, env.Options{Prefix: execd.Prefix})
+	if err != nil {
+		return err
+	}
+	for _, p := range params {
+		known[p.Key] = true
+	}
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, execd.Prefix) && !known[name] {
+			return fmt.Errorf("cannot start: %s is no setting; see --help", name)
+		}
+	}
+	return nil
+}
+
 // parse reads the variables and then the flags. For --help it prints the usage
 // and returns pflag.ErrHelp.
 func parse(args, environ []string, stdout io.Writer) (config, error) {
 	c := defaults()
+	if err := onlyKnown(environ); err != nil {
+		return c, err
+	}
 	if err := env.ParseWithOptions(&c, env.Options{Prefix: execd.Prefix, Environment: env.ToMap(environ)}); err != nil {
 		return c, fmt.Errorf("cannot start: a setting is malformed: %w", err)
 	}

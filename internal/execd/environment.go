@@ -17,6 +17,7 @@ var forbidden = []string{
 	"DOCKER_*", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "KUBECONFIG",
 	"*_API_KEY", "*_APIKEY", "API_KEY", "*_ACCESS_KEY*", "*_PRIVATE_KEY*", "*_SIGNING_KEY*", "*_ENCRYPTION_KEY*",
 	"*TOKEN", "*_TOKEN_*", "*SECRET*", "*PASSWORD*", "*PASSWD*", "*PASSPHRASE*", "*CREDENTIAL*", "*_DSN", "DSN",
+	"*_PWD", "PRIVATE_KEY", "*BEARER*", "AMQP_URL", "*_AMQP_URL", "MONGO*_URL", "MONGO*_URI",
 	"AWS_*", "AZURE_*", "ARM_*", "GCP_*", "GCLOUD_*", "GOOGLE_*", "CLOUDSDK_*", "DIGITALOCEAN_*", "S3_*", "MINIO_*",
 	"GITHUB_*", "GH_*", "GITLAB_*", "GIT_ASKPASS", "SSH_AUTH_SOCK", "SSH_ASKPASS", "NETRC",
 	"OPENAI_*", "ANTHROPIC_*", "GEMINI_*", "MISTRAL_*", "COHERE_*", "HF_*", "HUGGINGFACE_*", "OPENROUTER_*",
@@ -33,8 +34,8 @@ var harmless = []string{"*_CA_BUNDLE", "*_CA_CERTS_FILE", "*_CA_FILE", "*_REGION
 func CheckEnvironment(environ []string) error {
 	var found []string
 	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if isForbidden(name) {
+		name, value, _ := strings.Cut(kv, "=")
+		if isForbidden(name) || hasPassword(value) {
 			found = append(found, name)
 		}
 	}
@@ -45,6 +46,18 @@ func CheckEnvironment(environ []string) error {
 	found = slices.Compact(found)
 	return fmt.Errorf("cannot start: the environment holds what this service must never see: %s; unset %s for it",
 		strings.Join(found, ", "), them(len(found)))
+}
+
+// hasPassword reports whether a value is a URL with a password in it, as proxies
+// and databases are given.
+func hasPassword(value string) bool {
+	_, rest, ok := strings.Cut(value, "://")
+	if !ok {
+		return false
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	user, _, ok := strings.Cut(authority, "@")
+	return ok && strings.Contains(user, ":")
 }
 
 func them(n int) string {

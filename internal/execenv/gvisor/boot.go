@@ -41,7 +41,7 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
 		return failed(err)
 	}
-	spec, err := containerSpec(b.spec, firstHostID+uint32(b.user), image, b.env.guestImage(), b.env.emptyRoot())
+	spec, err := containerSpec(b.spec, b.user, image, b.env.guestImage(), b.env.emptyRoot())
 	if err != nil {
 		return failed(err)
 	}

@@ -24,7 +24,7 @@ type box struct {
 	env     *Environment
 	spec    execenv.Spec
 	digest  string
-	user    int // of the host, counted from firstHostID
+	user    uint32 // of the host
 	created time.Time
 	group   *cgroup.Group
 

@@ -67,14 +67,8 @@ type Environment struct {
 
 	mu    sync.Mutex
 	boxes map[string]*box
-	ids   slots // of users of the host, see firstHostID
+	users *hostUsers
 }
-
-// firstHostID begins the range of user and group IDs of the host that sentries
-// run as, one for each sandbox that is alive: nobody's IDs, so that not even a
-// broken-out sentry may touch another. The range is far above what systems and
-// their subordinate ID files hand out.
-const firstHostID = 1_879_048_192
 
 var _ execenv.Environment = (*Environment)(nil)
 
@@ -133,10 +127,17 @@ func (e *Environment) start() (err error) {
 			return err
 		}
 	}
+	// A sweep that is told nothing but the directory finds the group here.
+	if err := os.WriteFile(e.groupFile(), []byte(e.group), 0o600); err != nil {
+		return err
+	}
 	if err := packGuest(e.cfg.Guest, e.guestImage()); err != nil {
 		return err
 	}
-	e.conf, err = newRuntimeConfig(filepath.Join(e.cfg.StateDir, "runsc"))
+	if e.conf, err = newRuntimeConfig(filepath.Join(e.cfg.StateDir, "runsc")); err != nil {
+		return err
+	}
+	e.users, err = claimHostUsers()
 	return err
 }
 
@@ -164,22 +165,33 @@ func lockDir(dir string) (*os.File, error) {
 
 func (e *Environment) sandboxesDir() string { return filepath.Join(e.cfg.StateDir, "sandboxes") }
 func (e *Environment) emptyRoot() string    { return filepath.Join(e.cfg.StateDir, "empty") }
+func (e *Environment) groupFile() string    { return filepath.Join(e.cfg.StateDir, "cgroup") }
 func (e *Environment) guestImage() string   { return filepath.Join(e.cfg.StateDir, "guest.erofs") }
 
 // sweep kills and removes all that earlier processes made for this state
 // directory. Sandboxes end with the process that made them (the kernel sees to
 // that), so what is left is groups and files; but nothing is taken for granted.
 func (e *Environment) sweep(ctx context.Context) error {
-	parent := e.hierarchy.Group(e.group)
-	names, err := parent.Children()
-	if err != nil {
-		return err
+	groups := []string{e.group}
+	// A predecessor may have had another place for its groups.
+	if other, err := os.ReadFile(e.groupFile()); err == nil && len(other) > 0 {
+		groups = append(groups, string(other))
 	}
 	var errs []error
-	for _, name := range names {
-		errs = append(errs, e.hierarchy.Group(filepath.Join(e.group, name)).Destroy(ctx))
+	for _, name := range groups {
+		parent := e.hierarchy.Group(name)
+		children, err := parent.Children()
+		if err != nil {
+			return err
+		}
+		for _, child := range children {
+			errs = append(errs, e.hierarchy.Group(filepath.Join(name, child)).Destroy(ctx))
+		}
+		errs = append(errs, parent.Destroy(ctx))
+		if len(children) > 0 || name != e.group {
+			parent.RemoveEmptyParents()
+		}
 	}
-	errs = append(errs, parent.Destroy(ctx))
 	for _, d := range []string{e.sandboxesDir(), filepath.Join(e.cfg.StateDir, "runsc")} {
 		errs = append(errs, os.RemoveAll(d))
 	}
@@ -207,7 +219,8 @@ func (e *Environment) Close(ctx context.Context) error {
 		return err
 	}
 	e.hierarchy.Group(e.group).RemoveEmptyParents()
-	for _, f := range []string{e.guestImage(), e.emptyRoot(), e.sandboxesDir()} {
+	e.users.close()
+	for _, f := range []string{e.guestImage(), e.emptyRoot(), e.sandboxesDir(), e.groupFile()} {
 		if err := os.RemoveAll(f); err != nil {
 			return err
 		}
@@ -289,7 +302,7 @@ func (e *Environment) claim(spec execenv.Spec, digest string) (b *box, created b
 		return b, false
 	}
 	b = newBox(e, spec, digest)
-	b.user = e.ids.take()
+	b.user = e.users.take()
 	e.boxes[spec.ID] = b
 	return b, true
 }
@@ -317,7 +330,7 @@ func (e *Environment) forget(b *box) {
 	defer e.mu.Unlock()
 	if e.boxes[b.spec.ID] == b {
 		delete(e.boxes, b.spec.ID)
-		e.ids.release(b.user)
+		e.users.release(b.user)
 	}
 }
 

@@ -34,5 +34,5 @@ func Sweep(ctx context.Context, cfg Config) error {
 	if err := e.sweep(ctx); err != nil {
 		return fmt.Errorf("cannot remove what was left: %w", err)
 	}
-	return errors.Join(os.RemoveAll(e.guestImage()), os.RemoveAll(e.emptyRoot()), os.Remove(lock.Name()))
+	return errors.Join(os.RemoveAll(e.groupFile()), os.RemoveAll(e.guestImage()), os.RemoveAll(e.emptyRoot()), os.Remove(lock.Name()))
 }

@@ -94,7 +94,7 @@ func tree(root int) []int {
 // verifySentry reads what the kernel says about the sandbox's process.
 func verifySentry(b *box) (problems []string) {
 	pid := b.sentry.Getpid()
-	id := fmt.Sprint(firstHostID + b.user)
+	id := fmt.Sprint(b.user)
 	four := strings.Join([]string{id, id, id, id}, " ")
 	status, err := processStatus(pid)
 	if err != nil {
