@@ -30,25 +30,31 @@ const (
 	// killGuest kills all commands and archive helpers inside a sandbox.
 	killGuest  kind = "everything of the user in a sandbox"
 	killClient kind = "client"
-	// stopSentry stops a sentry for longer than its commands may run.
-	stopSentry kind = "sentry stopped (SIGSTOP), then destroyed"
+	// stopSentry stops a sentry for longer than its commands may run. It comes on
+	// top of the kills that were asked for.
+	stopSentry kind = "sentry stopped (SIGSTOP) past a command's limit, not counted as a kill"
 )
 
 // shares are parts of a hundred.
 var shares = []struct {
 	kind  kind
 	share int
-}{{killExecd, 6}, {killSentry, 31}, {killStub, 36}, {killGuest, 15}, {killClient, 10}, {stopSentry, 2}}
+}{{killExecd, 6}, {killSentry, 32}, {killStub, 37}, {killGuest, 15}, {killClient, 10}, {stopSentry, 2}}
 
-// schedule is n kills in a random order, with one of each kind at least.
+// schedule is n kills or more in a random order, one of each kind at least, and
+// the stops.
 func schedule(rng *rand.Rand, n int) []kind {
 	var all []kind
+	stops := 0
 	for _, s := range shares {
 		for range max(1, n*s.share/100) {
 			all = append(all, s.kind)
+			if s.kind == stopSentry {
+				stops++
+			}
 		}
 	}
-	for len(all) < n {
+	for len(all) < n+stops {
 		all = append(all, killSentry)
 	}
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

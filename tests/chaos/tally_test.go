@@ -123,8 +123,10 @@ func (t *tally) rows() (rows [][2]string) {
 		rows = append(rows, [2]string{name, fmt.Sprintf(format, args...)})
 	}
 	total := 0
-	for _, n := range t.kills {
-		total += n
+	for k, n := range t.kills {
+		if k != stopSentry {
+			total += n
+		}
 	}
 	add("seed", "%d", t.seed)
 	add("time", "%s, %d processors", time.Since(t.begun).Round(time.Second), runtime.NumCPU())
