@@ -48,3 +48,17 @@ func TestScrubbingKeepsOnlyWhatIsListed(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A value can be a secret under any name; a name can look like one and be none.
+func TestPasswordsInURLsAreFound(t *testing.T) {
+	for kv, refused := range map[string]bool{
+		"HTTP_PROXY=http://user:pass@proxy:3128/": true, "X=amqp://u:p@h": true,
+		"HTTP_PROXY=http://proxy:3128": false, "X=a://b@c": false, "X=http://h/p?u:x@y": false,
+		"MYSQL_PWD=x": true, "PWD=/root": false, "OLDPWD=/": false, "PRIVATE_KEY=x": true,
+		"AWS_CA_BUNDLE=/etc/ssl/ca.pem": false, "AWS_ACCESS_KEY_ID=x": true,
+	} {
+		if err := CheckEnvironment([]string{kv}); (err != nil) != refused {
+			t.Errorf("%s: %v, want a refusal: %v", kv, err, refused)
+		}
+	}
+}

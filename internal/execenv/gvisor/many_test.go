@@ -35,3 +35,38 @@ func TestCreateBesideManyCommands(t *testing.T) {
 		}
 	}
 }
+
+// Two services on one host never share a host user, and a user is used again
+// only after its sandbox is gone.
+func TestHostUsersAreNobodyElses(t *testing.T) {
+	one, err := claimHostUsers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := claimHostUsers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.close()
+	if one.first == two.first {
+		t.Fatalf("both have the block at %d", one.first)
+	}
+	a, b := one.take(), one.take()
+	if a == b || a < one.first || b >= one.first+blockSize {
+		t.Errorf("users %d and %d of the block at %d", a, b, one.first)
+	}
+	one.release(a)
+	if again := one.take(); again != a {
+		t.Errorf("user %d is not used again, %d is", a, again)
+	}
+	first := one.first
+	one.close()
+	three, err := claimHostUsers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer three.close()
+	if three.first > first {
+		t.Errorf("the block at %d is not given back; got %d", first, three.first)
+	}
+}
