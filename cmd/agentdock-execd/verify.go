@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,17 +105,27 @@ func stampHolds(path string) bool {
 	return true
 }
 
-// writeStamp removes the stamps of others: a few bytes each, but they would
+// keepStamps is how many findings are kept: a few settings and an update or two.
+const keepStamps = 16
+
+// writeStamp removes the oldest stamps: they are empty files, but they would
 // gather with each update.
 func writeStamp(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	old, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "verified-*"))
-	for _, o := range old {
-		var st unix.Stat_t
-		if o != path && unix.Lstat(o, &st) == nil && time.Since(time.Unix(st.Mtim.Unix())) > 24*time.Hour {
-			_ = os.Remove(o)
+	stamps, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "verified-*"))
+	age := func(name string) time.Duration {
+		info, err := os.Lstat(name)
+		if err != nil {
+			return 0
+		}
+		return time.Since(info.ModTime())
+	}
+	slices.SortFunc(stamps, func(a, b string) int { return cmp.Compare(age(a), age(b)) })
+	for i, stamp := range stamps {
+		if i >= keepStamps-1 && stamp != path {
+			_ = os.Remove(stamp)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
