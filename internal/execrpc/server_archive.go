@@ -127,9 +127,9 @@ func (s *server) GetArchive(ctx context.Context, req *connect.Request[execdv1.Ge
 	// tar is written in pieces of 512 bytes; the buffer makes messages of it.
 	buffer := bufio.NewWriterSize(out, maxPiece)
 	if err := sb.GetArchive(ctx, archive, buffer); err != nil {
-		// What was read before it failed is the caller's all the same. When the
-		// call has ended, the environment may still be writing.
-		if ctx.Err() == nil {
+		// This one error follows a whole archive (execenv A3). After any other
+		// the environment may still be in a Write.
+		if fault.Is(err, fault.Denied) {
 			_ = buffer.Flush()
 		}
 		return s.fail(ctx, "GetArchive", err)
