@@ -41,7 +41,9 @@ func memoryBomb(c *C) {
 }
 
 func forkBomb(c *C) {
-	b := c.create(func(s *execenv.Spec) { s.Limits.PIDs = 64 })
+	// Room in memory: a starved sandbox gives that of dead processes back late,
+	// and this is about another limit.
+	b := c.create(func(s *execenv.Spec) { s.Limits.PIDs, s.Limits.MemoryBytes = 64, run.GiB })
 	r := b.run("forkbomb")
 	c.exited("fork bomb", r.Outcome, int(syscall.EAGAIN))
 	c.touched("fork bomb", r.Outcome, run.LimitPIDs)
