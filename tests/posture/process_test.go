@@ -114,14 +114,18 @@ func parseStatus(text string) map[string]string {
 // of the process.
 func unixSockets(t *testing.T, pid int) map[string]bool {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
 	inodes := map[string]bool{}
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) >= 7 {
-			inodes["socket:["+f[6]+"]"] = true
+	// The kernel passes sockets over when others come or go while it is read:
+	// a socket that is there is in one of several readings.
+	for range 8 {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if f := strings.Fields(line); len(f) >= 7 {
+				inodes["socket:["+f[6]+"]"] = true
+			}
 		}
 	}
 	return inodes
