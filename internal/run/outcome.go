@@ -34,6 +34,12 @@ const (
 	// InfrastructureLost: the sandbox ended for a reason that is ours or the
 	// host's. What the program would have done is not known.
 	InfrastructureLost Kind = "infrastructure_lost"
+	// CheckoutFailed: the files of a job could not be had: an archive that
+	// cannot be unpacked, a repository that cannot be fetched. Nothing ran.
+	CheckoutFailed Kind = "checkout_failed"
+	// PolicyDenied: what was asked for is not allowed here: a limit that cannot
+	// be enforced, an image nobody has, a grant that was taken away. Nothing ran.
+	PolicyDenied Kind = "policy_denied"
 )
 
 // Limit names a limit in an Outcome.

@@ -1,0 +1,283 @@
+// Package store is the port to the durable record: jobs, their logs and
+// artifacts, tenants and keys, who did what. It is the only truth about a job;
+// queues carry hints and sandboxes are looked up by what is written here.
+//
+// Every numbered sentence has a case in storetest that runs against every
+// adapter.
+//
+// # Jobs
+//
+//   - J1. CreateJob puts a job on record as queued, or, when its tenant has used
+//     the idempotency key before, returns the job that was made then. The same
+//     key with another request fails with Conflict. Concurrent calls with one
+//     key make one job.
+//   - J2. CreateJob fails with Exhausted when the tenant has as many queued jobs
+//     as its quota allows; concurrent calls cannot pass it together.
+//   - J3. A job, its log and its artifacts can be read by their tenant only. To
+//     another tenant they are NotFound, exactly as if they did not exist.
+//   - J4. Jobs returns a tenant's jobs, newest first, page by page. A page holds
+//     no job twice and misses none that existed when the first page was read,
+//     whatever is added meanwhile.
+//   - J5. CancelJob ends a queued job as cancelled at once, marks an active one,
+//     and leaves a terminal one alone; it returns the job as it is afterwards.
+//   - J6. Moves that are not in run.Moves are refused with Conflict and change
+//     nothing.
+//
+// # Leases
+//
+//   - L1. Claim gives one job to one worker: an active job whose lease has
+//     expired, or else a queued one, which becomes starting. No job is given to
+//     two workers that hold it at the same time, however many call at once.
+//   - L2. Each claim raises the job's fence. Every method that takes a Lease
+//     fails with Gone, and changes nothing, when the job has another fence, or
+//     has ended. An expired lease that nobody has taken yet still works.
+//   - L3. Claim is fair between tenants: among those with a queued job and quota
+//     to run it, the one that was served longest ago comes first; within a
+//     tenant the oldest job does. A tenant's backlog, however long, does not
+//     delay another's first job.
+//   - L4. Claim never starts a job that would take its tenant over its quota of
+//     running jobs, processors or memory.
+//   - L5. The time of leases is the store's own: a worker with a wrong clock
+//     neither loses nor keeps one for it.
+//   - L6. A new attempt begins when a queued job is claimed; a claim of an active
+//     job goes on with the attempt that is there.
+//   - L7. StartStep makes a starting job running. It is on record before the
+//     command may start; the same step again changes nothing.
+//   - L8. AppendLog gives each entry the next Seq. Bytes that are on record
+//     already, by attempt, step and offset, are dropped, so an append may be
+//     repeated.
+//   - L9. Finish makes the job terminal with its outcome, once. What was appended
+//     before is on record before it.
+//   - L10. Requeue makes a job queued again, without its steps; its log stays.
+//   - L11. AddArtifact fails with Exhausted when the tenant would keep more bytes
+//     than its quota.
+//
+// # Hints
+//
+//   - H1. Watch tells that a job may have changed, at some time after it did.
+//     Hints can be lost; whoever waits looks from time to time.
+//
+// # What holds at all times
+//
+//   - G1. All methods may be called concurrently, by many processes where the
+//     adapter says so.
+//   - G2. When the database is away, methods fail with Unavailable within a
+//     bounded time, and work again when it is back. A method that failed so may
+//     have happened or not; each can be repeated.
+//   - G3. A process that is killed at any moment leaves a record that is whole.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/tenant"
+)
+
+// Store is all of the record. Users take the part they need.
+type Store interface {
+	Jobs
+	Leases
+	Housekeeping
+	Tenants
+	Audit
+	Uploads
+	// Ping reports whether the record can be read and written now.
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+// Jobs is what callers of the API see. The tenant is part of every question.
+type Jobs interface {
+	CreateJob(ctx context.Context, job NewJob) (_ run.Job, created bool, _ error)
+	Job(ctx context.Context, tenantID, id string) (run.Job, error)
+	Jobs(ctx context.Context, q JobQuery) (JobPage, error)
+	CancelJob(ctx context.Context, tenantID, id string) (run.Job, error)
+	// Log returns entries after the given Seq, oldest first, as many as fit
+	// into maxBytes of data, but at least one if there is one.
+	Log(ctx context.Context, tenantID, id string, after int64, maxBytes int) ([]run.LogEntry, error)
+	Artifacts(ctx context.Context, tenantID, id string) ([]run.Artifact, error)
+	// Receipt returns the signed statement, or NotFound while there is none.
+	Receipt(ctx context.Context, tenantID, id string) ([]byte, error)
+	// Watch returns a channel that gets a value after the job has changed (H1).
+	// It holds one value at most. Stop frees it.
+	Watch(ctx context.Context, id string) (changed <-chan struct{}, stop func(), _ error)
+}
+
+// NewJob is a job to be put on record.
+type NewJob struct {
+	ID       string
+	TenantID string
+	Spec     run.JobSpec
+	// IdempotencyKey may be empty. RequestDigest tells equal requests.
+	IdempotencyKey string
+	RequestDigest  [32]byte
+}
+
+// JobQuery says which jobs of a tenant.
+type JobQuery struct {
+	TenantID string
+	// States, if any, and every label must match. Times that are zero do not
+	// bound; After is inclusive and Before is not.
+	States        []run.State
+	Labels        map[string]string
+	CreatedAfter  time.Time
+	CreatedBefore time.Time
+	Limit         int
+	// Cursor is JobPage.Next of the page before.
+	Cursor string
+}
+
+// JobPage is a page of a list. Next is empty on the last. The jobs have no
+// steps.
+type JobPage struct {
+	Jobs []run.Job
+	Next string
+}
+
+// Lease is a worker's hold on a job.
+type Lease struct {
+	JobID string
+	// Worker is for people.
+	Worker string
+	// Fence tells this hold from every other one.
+	Fence int64
+}
+
+// Claimed is a job with the lease on it and the tenant it belongs to.
+type Claimed struct {
+	Lease  Lease
+	Job    run.Job
+	Tenant tenant.Tenant
+	// Adopted says that another worker had the job: it may have a sandbox.
+	Adopted bool
+}
+
+// Leases is what workers see.
+type Leases interface {
+	Claim(ctx context.Context, worker string, ttl time.Duration) (_ Claimed, ok bool, _ error)
+	// Renew makes the lease last ttl from now and says whether a caller wants
+	// the job to end.
+	Renew(ctx context.Context, l Lease, ttl time.Duration) (cancelRequested bool, _ error)
+	// Place notes the execution service that will have the sandbox, before the
+	// sandbox exists.
+	Place(ctx context.Context, l Lease, node string) error
+	Resolve(ctx context.Context, l Lease, r run.Resolved) error
+	StartStep(ctx context.Context, l Lease, step run.Step) error
+	EndStep(ctx context.Context, l Lease, step run.Step) error
+	// AppendLog may be called with entries of one step only, in order. It
+	// returns where the log of that step ends.
+	AppendLog(ctx context.Context, l Lease, entries []run.LogEntry) (end int64, _ error)
+	// LogEnd says up to which offset the log of a step is on record.
+	LogEnd(ctx context.Context, l Lease, step int) (int64, error)
+	// AddArtifact may be repeated: the path is its name.
+	AddArtifact(ctx context.Context, l Lease, a run.Artifact) error
+	Finish(ctx context.Context, l Lease, end End) error
+	// Requeue gives the job back. Lost says that a command may have run in the
+	// attempt that ends here.
+	Requeue(ctx context.Context, l Lease, lost bool) error
+}
+
+// End is how a job ended.
+type End struct {
+	State   run.State
+	Outcome run.Outcome
+	Usage   run.Usage
+}
+
+// Attempt names one attempt of a job.
+type Attempt struct {
+	JobID   string
+	Attempt int
+}
+
+// Housekeeping is for the loops that look at everything.
+type Housekeeping interface {
+	// ActiveAttempts returns which of the given attempts are active now.
+	ActiveAttempts(ctx context.Context, of []Attempt) (map[Attempt]bool, error)
+	// Unsigned returns terminal jobs without a receipt, oldest first.
+	Unsigned(ctx context.Context, limit int) ([]run.Job, error)
+	// SignJob keeps the receipt of a terminal job; the first one stays.
+	SignJob(ctx context.Context, id string, receipt []byte) error
+	// ArtifactsOf is Artifacts for whoever signs.
+	ArtifactsOf(ctx context.Context, id string) ([]run.Artifact, error)
+	// Expired returns terminal jobs that ended before a time, oldest first.
+	Expired(ctx context.Context, before time.Time, limit int) ([]run.Job, error)
+	// DeleteJob removes a terminal job and all that belongs to it. Its bytes
+	// in the object store must be gone before.
+	DeleteJob(ctx context.Context, id string) error
+	Stats(ctx context.Context) (Stats, error)
+}
+
+// Stats counts jobs.
+type Stats struct {
+	ByState map[run.State]int64
+	// OldestQueued is how long the oldest queued job has waited.
+	OldestQueued time.Duration
+}
+
+// Tenants is who may do what.
+type Tenants interface {
+	CreateTenant(ctx context.Context, t tenant.Tenant) error
+	Tenant(ctx context.Context, id string) (tenant.Tenant, error)
+	Tenants(ctx context.Context) ([]tenant.Tenant, error)
+	// UpdateTenant replaces everything but ID and CreatedAt.
+	UpdateTenant(ctx context.Context, t tenant.Tenant) error
+	CreateKey(ctx context.Context, k tenant.Key) error
+	// KeyByHash returns a key, usable or not, with its tenant, or NotFound.
+	KeyByHash(ctx context.Context, hash [32]byte) (tenant.Key, tenant.Tenant, error)
+	Keys(ctx context.Context, tenantID string) ([]tenant.Key, error)
+	RevokeKey(ctx context.Context, tenantID, keyID string) error
+	// TouchKey notes that the key was used; it may be rounded.
+	TouchKey(ctx context.Context, keyID string, at time.Time) error
+}
+
+// AuditEntry is one thing somebody did. Entries are only ever added.
+type AuditEntry struct {
+	Seq      int64     `json:"seq"`
+	At       time.Time `json:"at"`
+	TenantID string    `json:"tenant_id"`
+	KeyID    string    `json:"key_id,omitempty"`
+	// Action is like "job.create"; Object is the id of what it was done to.
+	Action string `json:"action"`
+	Object string `json:"object,omitempty"`
+	// Result is "ok" or the code of a fault.
+	Result string `json:"result"`
+	// Remote is the address it came from.
+	Remote string `json:"remote,omitempty"`
+}
+
+// Audit is the record of who did what. The database itself refuses changes of
+// what is in it.
+type Audit interface {
+	AppendAudit(ctx context.Context, e AuditEntry) error
+	// AuditLog returns entries after a Seq, oldest first; of every tenant when
+	// tenantID is empty.
+	AuditLog(ctx context.Context, tenantID string, after int64, limit int) ([]AuditEntry, error)
+}
+
+// Upload is an archive that a caller sent for jobs to come.
+type Upload struct {
+	ID       string
+	TenantID string
+	Key      string // in the object store
+	Bytes    int64
+	SHA256   string
+	// Complete is false from the moment it is on record until its bytes are
+	// kept.
+	Complete  bool
+	CreatedAt time.Time
+}
+
+// Uploads are archives on record, before their bytes exist (intent first).
+type Uploads interface {
+	CreateUpload(ctx context.Context, u Upload) error
+	// CompleteUpload sets size and digest.
+	CompleteUpload(ctx context.Context, id string, bytes int64, sha256 string) error
+	Upload(ctx context.Context, tenantID, id string) (Upload, error)
+	// StaleUploads returns uploads made before a time that no job which has not
+	// ended refers to, oldest first.
+	StaleUploads(ctx context.Context, before time.Time, limit int) ([]Upload, error)
+	DeleteUpload(ctx context.Context, id string) error
+}
