@@ -31,6 +31,10 @@ type Job struct {
 	Usage Usage `json:"usage"`
 	// Resolved says what source, image and environment turned out to be.
 	Resolved Resolved `json:"resolved"`
+	// TraceParent is the W3C trace context of the request that made the job, so
+	// that what a worker does later belongs to the same trace. It is empty when
+	// nobody traces, and says nothing about what the job does.
+	TraceParent string `json:"trace_parent,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	StartedAt  time.Time `json:"started_at,omitzero"`

@@ -113,6 +113,9 @@ type NewJob struct {
 	// IdempotencyKey may be empty. RequestDigest tells equal requests.
 	IdempotencyKey string
 	RequestDigest  [32]byte
+	// TraceParent becomes the job's. It is no part of the request: a request
+	// that is repeated has another one.
+	TraceParent string
 }
 
 // JobQuery says which jobs of a tenant.
