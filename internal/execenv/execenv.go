@@ -62,8 +62,9 @@
 //   - X9. Going over the memory limit ends the sandbox or a command in it as
 //     out_of_memory, never as an exit code or a lost connection. Reaching the
 //     limit of processes, disk, inodes or output is not fatal by itself: the
-//     program sees the error and its own end is the outcome; LimitsHit names
-//     the limit.
+//     program sees the error and its own end is the outcome. LimitsHit names
+//     the limit to the command that reached it, also if that made room again
+//     and went on, and to no other.
 //   - X10. When the environment loses a sandbox, its commands end as
 //     infrastructure_lost.
 //

@@ -25,6 +25,7 @@ import (
 //	             next process the sandbox's kernel starts begins its life there
 //	leave        init moves back
 //	usage        ok USED FREE USEDINODES FREEINODES … (for each mount)
+//	refused N    ok DISK INODES PIDS UNSEEN (what was counted for slot N of area x)
 const ControlFD = 3
 
 // Setup says what init prepares.
@@ -132,6 +133,8 @@ func (g groups) serve(s Setup, words []string) (string, error) {
 		return "ok", g.enter("init")
 	case len(words) == 1 && words[0] == "usage":
 		return usage(s.Mounts)
+	case len(words) == 2 && words[0] == "refused":
+		return refused(words[1])
 	}
 	return "", fmt.Errorf("unknown request %q", words)
 }

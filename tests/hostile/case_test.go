@@ -102,6 +102,16 @@ func hit(l run.Limit) check {
 	}
 }
 
+// unhit wants that the outcome does not name a limit.
+func unhit(l run.Limit) check {
+	return func(r ran) string {
+		if r.Outcome.Touched(l) {
+			return fmt.Sprintf("the outcome names the limit %s", l)
+		}
+		return ""
+	}
+}
+
 func signalled(name string) check {
 	return func(r ran) string {
 		if r.Outcome.Signal != name {

@@ -6,8 +6,8 @@ import (
 
 // full and crowded are the two ends of a quota.
 var (
-	full    = want(blocked("ENOSPC"), hit(run.LimitDisk))
-	crowded = want(blocked("ENOSPC"), hit(run.LimitInodes))
+	full    = want(blocked("ENOSPC"), hit(run.LimitDisk), unhit(run.LimitInodes))
+	crowded = want(blocked("ENOSPC"), hit(run.LimitInodes), unhit(run.LimitDisk))
 	refused = want(blocked("EROFS", "EACCES", "EPERM"))
 )
 
@@ -16,10 +16,14 @@ var diskCases = []attack{
 	{what: "fill_tmp", own: roomy, do: do("fill", "/tmp/big", more), want: full, bites: instead(onTmpfs, "fill", "big", more)},
 	{what: "fill_shm", own: roomy, do: do("fill", "/dev/shm/big", more), want: full, bites: instead(onTmpfs, "fill", "big", more)},
 	{what: "fill_many_files", own: roomy, do: do("fill-many", ".", "200"), want: full, bites: onTmpfs},
-	{what: "fill_deleted_file", own: roomy, do: do("fill-deleted", "big", more), want: want(blocked("ENOSPC")), bites: onTmpfs},
+	{what: "fill_deleted_file", own: roomy, do: do("fill-deleted", "big", more), want: full, bites: onTmpfs},
 	{what: "fill_unnamed_file", own: roomy, do: do("fill-unnamed", ".", more), want: want(blocked("ENOSPC", "EOPNOTSUPP", "EISDIR", "EINVAL")), bites: onTmpfs},
-	{what: "fill_by_mapping", own: roomy, do: do("fill-mapped", "big", more), want: want(either(want(signalled("SIGBUS")), want(exited(2), prints("SIGBUS|fatal error")))), bites: onTmpfs},
-	{what: "fallocate", own: roomy, do: do("fallocate", "big", more), want: want(blocked("ENOSPC", "EOPNOTSUPP")), bites: onTmpfs},
+	{what: "fill_by_mapping", own: roomy, do: do("fill-mapped", "big", more), want: want(hit(run.LimitDisk), either(want(signalled("SIGBUS")), want(exited(2), prints("SIGBUS|fatal error")))), bites: onTmpfs},
+	{what: "fill_asynchronously", own: roomy, do: do("fill-async", "big", more), want: full, bites: onTmpfs},
+	{what: "full_for_a_moment", own: roomy, do: do("fill-moment", "big", more), want: want(exited(0), hit(run.LimitDisk), unhit(run.LimitInodes))},
+	{what: "crowded_for_a_moment", own: same, do: do("inodes-moment", "many", "20000"), want: want(exited(0), hit(run.LimitInodes), unhit(run.LimitDisk))},
+	{what: "a_device_that_is_always_full", own: same, do: do("write", "/dev/full", "x"), want: want(blocked("ENOSPC"), unhit(run.LimitDisk))},
+	{what: "fallocate", own: roomy, do: do("fallocate", "big", more), want: full, bites: onTmpfs},
 	{what: "sparse_file", own: roomy, do: do("sparse", "big", more), want: full, bites: onTmpfs},
 	{what: "inodes_of_workspace", own: same, do: do("inodes", ".", "20000"), want: crowded, bites: onTmpfs},
 	{what: "inodes_of_tmp", own: same, do: do("inodes", "/tmp", "20000"), want: crowded, bites: instead(onTmpfs, "inodes", ".", "20000")},

@@ -16,6 +16,8 @@ var limitCases = []testCase{
 	{clause: "X9", name: "fork_storm_ends_by_the_clock", needs: needsPIDs, run: forkStorm},
 	{clause: "X9", name: "full_disk_is_ENOSPC", needs: needsDisk, run: fullDisk},
 	{clause: "X9", name: "no_inodes_is_ENOSPC", needs: needsInodes, run: noInodes},
+	{clause: "X9", name: "limits_that_a_command_coped_with_are_named", run: copedWith},
+	{clause: "X9", name: "limits_that_another_touched_are_not_named", run: touchedByAnother},
 	{clause: "X9", name: "limits_that_were_not_touched_are_not_named", run: untouched},
 	{clause: "G2", name: "tmp_and_shm_have_limits", needs: needsDisk, run: smallTmp},
 }
@@ -113,6 +115,57 @@ func noInodes(c *C) {
 	}
 	b.output("remove", "/workspace/many")
 	b.output("write", "/workspace/one", "room again")
+}
+
+// copedWith runs programs that meet a limit, make room and end well.
+func copedWith(c *C) {
+	b := c.create(func(s *execenv.Spec) { s.Limits.DiskBytes, s.Limits.Inodes = 16*run.MiB, 64 })
+	if c.caps.Enforces.Disk {
+		for _, file := range []string{"/workspace/big", "/tmp/big", "/dev/shm/big"} {
+			r := b.run("fill", file, "cope")
+			c.exited("fill and cope", r.Outcome, 0)
+			c.only("fill "+file+" and cope", r.Outcome, run.LimitDisk)
+		}
+	}
+	if c.caps.Enforces.Inodes {
+		for _, dir := range []string{"/workspace/many", "/tmp/many"} {
+			b.output("mkdir", dir)
+			r := b.run("touch", dir, "5000", "cope")
+			c.exited("touch and cope", r.Outcome, 0)
+			c.only("touch in "+dir+" and cope", r.Outcome, run.LimitInodes)
+		}
+	}
+}
+
+// touchedByAnother has a command run beside others that meet limits, and one
+// after them, when a place is still full.
+func touchedByAnother(c *C) {
+	b := c.create(func(s *execenv.Spec) { s.Limits.DiskBytes, s.Limits.Inodes, s.Limits.PIDs = 16*run.MiB, 64, 64 })
+	modest := b.exec(execenv.ExecSpec{Argv: []string{probePath, "cat"}, Stdin: true})
+	if c.caps.Enforces.PIDs {
+		c.touched("fork bomb", b.run("forkbomb").Outcome, run.LimitPIDs)
+	}
+	if c.caps.Enforces.Inodes {
+		b.output("mkdir", "/workspace/many")
+		c.touched("touch", b.run("touch", "/workspace/many", "5000").Outcome, run.LimitInodes)
+	}
+	if c.caps.Enforces.Disk {
+		c.touched("fill", b.run("fill", "/tmp/big").Outcome, run.LimitDisk)
+	}
+	c.ok("CloseStdin", modest.CloseStdin(c.ctx()))
+	for _, r := range []execenv.Result{modest.wait(), b.run("streams", "3").Result} {
+		if len(r.Outcome.LimitsHit) > 0 {
+			c.Errorf("a modest program beside or after greedy ones hit %v", r.Outcome.LimitsHit)
+		}
+	}
+}
+
+// only wants exactly one limit named.
+func (c *C) only(what string, out run.Outcome, want run.Limit) {
+	c.Helper()
+	if len(out.LimitsHit) != 1 || out.LimitsHit[0] != want {
+		c.Errorf("%s: limits hit are %v, want %s", what, out.LimitsHit, want)
+	}
 }
 
 func untouched(c *C) {

@@ -16,7 +16,8 @@
 //	family FILE · daemon FILE [stop]
 //	                     a child, a detached one, that beats in FILE
 //	ps                   the processes to be seen
-//	alloc N · fill FILE · touch DIR N
+//	alloc N · fill FILE [cope] · touch DIR N [cope]
+//	                     until an error; with cope, room is made again
 //	write · read · remove · mkdir · symlink · mkfifo · mksock · tree
 //	writable · id · net [tcp:ADDR | udp:ADDR | lookup:NAME]…
 //	listen NET ADDR · dial NET ADDR

@@ -272,6 +272,21 @@ var commandMutants = []mutant{
 	}},
 	{"X9_memory_bomb_is_out_of_memory", "out of memory shows as exit 137", becomes(run.OutOfMemory, run.ExitedWith(137, "137"))},
 	{"X9_fork_bomb_sees_EAGAIN", "limits hit are not named", result(func(r *execenv.Result) { r.Outcome.LimitsHit = nil })},
+	{"X9_limits_that_a_command_coped_with_are_named", "a program that ended well is said to have met no limit", result(func(r *execenv.Result) {
+		if r.Outcome.Success() {
+			r.Outcome.LimitsHit = nil
+		}
+	})},
+	{"X9_limits_that_another_touched_are_not_named", "limits are the sandbox's, not the command's", func(b *bend) {
+		var mu sync.Mutex
+		var hit []run.Limit
+		result(func(r *execenv.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			hit = append(hit, r.Outcome.LimitsHit...)
+			r.Outcome.LimitsHit = slices.Clone(hit)
+		})(b)
+	}},
 	{"X9_limits_that_were_not_touched_are_not_named", "a limit is always named", result(func(r *execenv.Result) {
 		r.Outcome.LimitsHit = []run.Limit{run.LimitPIDs}
 	})},

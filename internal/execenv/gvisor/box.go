@@ -54,7 +54,8 @@ type box struct {
 	slots    slots
 	execs    map[string]*command
 	finished []string // IDs of ended execs, oldest first
-	pidsHits int64    // as last read
+	// counted is what was refused in each slot before it was last free.
+	counted map[int]answer.Refusals
 }
 
 func newBox(e *Environment, spec execenv.Spec, digest string) *box {
@@ -69,6 +70,7 @@ func newBox(e *Environment, spec execenv.Spec, digest string) *box {
 		ended:   make(chan struct{}),
 		state:   execenv.StateCreating,
 		execs:   map[string]*command{},
+		counted: map[int]answer.Refusals{},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/execenv/outlog"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
@@ -33,8 +34,8 @@ type command struct {
 	started   chan struct{} // closed once start has been tried
 	startErr  error         // set before started is closed
 	startTime time.Time
-	proc      *process // nil if the program could not be started
-	hitsFrom  int64    // process limit hits before it started
+	proc      *process        // nil if the program could not be started
+	refused   answer.Refusals // set once nothing is left of it
 
 	stdin stdin
 	ended chan struct{} // closed once the first process has ended
@@ -90,7 +91,6 @@ func (b *box) register(spec execenv.ExecSpec) (c *command, created bool, err err
 		box: b, id: spec.ID, spec: spec, limit: limits.WallClock,
 		log:     outlog.New(limits.OutputBytes),
 		started: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
-		hitsFrom: b.pidsHits,
 	}
 	b.execs[spec.ID] = c
 	return c, true, nil
@@ -212,6 +212,9 @@ func (c *command) clear() {
 		c.box.abandon(fmt.Sprintf("a command's processes cannot be killed: %v", err))
 		return
 	}
+	// The program's end is known. If the sandbox ends just now, what else would
+	// be said about it is not, and that does not change the end.
+	c.refused, _ = c.proc.refused()
 	c.proc.release()
 }
 

@@ -28,7 +28,7 @@ func Entry() {
 	case filepath.Base(os.Args[0]) == "runsc-sandbox":
 		os.Args = sentryArguments(os.Args)
 		collectLater()
-		refuseUserNamespaces(linux.AMD64)
+		adapt(linux.AMD64)
 	case filepath.Base(os.Args[0]) == "runsc-gofer":
 	case os.Args[0] == "/proc/self/exe" && len(os.Args) > 2 && os.Args[1] == "umount":
 		// Started by the sentry itself to take /proc out of its root.

@@ -23,20 +23,24 @@ func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
 	}
 	outcome := c.meaning(status)
 	usage := usageOf(stats)
-	// The program's end is known. If the sandbox ends just now, what else
-	// would be said about it is not, and that does not change the end.
-	if n, err := b.readPIDsHits(); err == nil && b.sawPIDsHits(n) > c.hitsFrom {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitPIDs)
+	full := false
+	if u, f, err := b.usage(); err == nil {
+		usage, full = u, f
 	}
-	if u, full, err := b.usage(); err == nil {
-		usage = u
-		outcome.LimitsHit = append(outcome.LimitsHit, full...)
-	}
-	if c.log.Truncated() {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitOutput)
-	}
-	if outcome.Kind == run.WallClock {
-		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitWallClock)
+	for _, l := range []struct {
+		touched bool
+		limit   run.Limit
+	}{
+		{c.refused.PIDs > 0, run.LimitPIDs},
+		// Of writes that no call refuses, a full place is the only trace.
+		{c.refused.Disk > 0 || c.refused.Unseen > 0 && full, run.LimitDisk},
+		{c.refused.Inodes > 0, run.LimitInodes},
+		{c.log.Truncated(), run.LimitOutput},
+		{outcome.Kind == run.WallClock, run.LimitWallClock},
+	} {
+		if l.touched {
+			outcome.LimitsHit = append(outcome.LimitsHit, l.limit)
+		}
 	}
 	return outcome, usage
 }
@@ -100,14 +104,6 @@ func outOfMemory(stats cgroup.Stats, limits run.Limits) run.Outcome {
 			stats.OOMKills, limits.MemoryBytes, stats.PeakMemoryBytes),
 		LimitsHit: []run.Limit{run.LimitMemory},
 	}
-}
-
-// sawPIDsHits remembers the highest count of process limit hits read so far.
-func (b *box) sawPIDsHits(n int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pidsHits = max(b.pidsHits, n)
-	return b.pidsHits
 }
 
 func usageOf(s cgroup.Stats) run.Usage {

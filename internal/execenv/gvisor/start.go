@@ -41,6 +41,8 @@ type process struct {
 	pid  int32
 	slot int
 	area area
+	// counted is what was refused in its slot before it, and at last.
+	counted struct{ before, last answer.Refusals }
 }
 
 // errNotStarted is a program that the sandbox's kernel could not start.
@@ -120,6 +122,9 @@ func (b *box) startBytes(l launch) (*process, error) {
 	if emptyErr := p.empty(time.Now().Add(killTimeout)); emptyErr != nil {
 		return nil, b.lost(emptyErr)
 	}
+	if _, err := p.refused(); err != nil {
+		return nil, b.lost(err)
+	}
 	p.release()
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "cannot start the command")
@@ -135,8 +140,9 @@ func (b *box) startText(l launch) (*process, error) {
 	defer b.startMu.Unlock()
 	b.mu.Lock()
 	slot := b.slots.take()
-	b.mu.Unlock()
 	p := &process{box: b, slot: slot, area: l.area}
+	p.counted.before, p.counted.last = b.counted[slot], b.counted[slot]
+	b.mu.Unlock()
 	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
 		p.release()
 		var refused *answer.InitError
@@ -232,7 +238,23 @@ func (p *process) empty(deadline time.Time) error {
 func (p *process) release() {
 	p.box.mu.Lock()
 	defer p.box.mu.Unlock()
+	p.box.counted[p.slot] = p.counted.last
 	p.box.slots.release(p.slot)
+}
+
+// refused reads what limits have refused since the process was started, to it and
+// to everything it started.
+func (p *process) refused() (answer.Refusals, error) {
+	words, err := p.box.control.Request(fmt.Sprintf("refused %d", p.slot))
+	if err != nil {
+		return answer.Refusals{}, err
+	}
+	now, err := answer.ParseRefusals(words)
+	if err != nil {
+		return answer.Refusals{}, err
+	}
+	p.counted.last = now
+	return now.Since(p.counted.before), nil
 }
 
 func (p *process) file(name string) control.CgroupControlFile {
@@ -243,41 +265,23 @@ func (p *process) file(name string) control.CgroupControlFile {
 	}
 }
 
-// readPIDsHits reads how often the process limit refused something.
-func (b *box) readPIDsHits() (int64, error) {
-	events, err := b.readGroupFile(control.CgroupControlFile{
-		Controller: "pids", Path: path.Join("/", b.spec.ID, string(programs)), Name: "pids.events",
-	})
-	if err != nil {
-		return 0, err
-	}
-	return answer.ParsePIDsHits(events)
-}
-
-// usage reads what the sandbox uses, and which quotas of writable places are
-// used up.
-func (b *box) usage() (run.Usage, []run.Limit, error) {
+// usage reads what the sandbox uses, and whether a writable place has no byte left.
+func (b *box) usage() (u run.Usage, full bool, err error) {
 	stats, err := b.group.Stats()
 	if err != nil {
-		return run.Usage{}, nil, b.lost(err)
+		return run.Usage{}, false, b.lost(err)
 	}
-	u := run.Usage{MemoryBytes: stats.MemoryBytes, PeakMemoryBytes: stats.PeakMemoryBytes, CPU: stats.CPU}
+	u = run.Usage{MemoryBytes: stats.MemoryBytes, PeakMemoryBytes: stats.PeakMemoryBytes, CPU: stats.CPU}
 	words, err := b.control.Request("usage")
 	if err != nil {
-		return u, nil, b.lost(err)
+		return u, false, b.lost(err)
 	}
 	places, err := answer.ParsePlaces(words)
 	if err != nil {
-		return u, nil, b.lost(err)
+		return u, false, b.lost(err)
 	}
-	var hit []run.Limit
-	if u.DiskBytes, u.Inodes = places[0].Used, places[0].UsedInodes; slices.ContainsFunc(places, func(p answer.Place) bool { return p.Free == 0 }) {
-		hit = append(hit, run.LimitDisk)
-	}
-	if slices.ContainsFunc(places, func(p answer.Place) bool { return p.FreeInodes == 0 }) {
-		hit = append(hit, run.LimitInodes)
-	}
-	return u, hit, nil
+	u.DiskBytes, u.Inodes = places[0].Used, places[0].UsedInodes
+	return u, slices.ContainsFunc(places, func(p answer.Place) bool { return p.Free == 0 }), nil
 }
 
 // lost turns the failure to reach a sandbox into what happened to it.

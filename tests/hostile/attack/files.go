@@ -56,13 +56,7 @@ var fileVerbs = map[string]attempt{
 	"chmod":  func(args []string) error { return os.Chmod(arg(args, 0), 0o6777) },
 	"chown":  func(args []string) error { return os.Chown(arg(args, 0), 0, 0) },
 	"rename": func(args []string) error { return os.Rename(arg(args, 0), arg(args, 1)) },
-	"fill": func(args []string) error {
-		fd, err := unix.Open(arg(args, 0), unix.O_WRONLY|unix.O_CREAT, 0o600)
-		if err != nil {
-			return err
-		}
-		return pour(fd, num(args, 1))
-	},
+	"fill":   fillFile,
 	// fill-deleted fills a file that has no name any more.
 	"fill-deleted": func(args []string) error {
 		fd, err := unix.Open(arg(args, 0), unix.O_WRONLY|unix.O_CREAT, 0o600)
@@ -71,6 +65,16 @@ var fileVerbs = map[string]attempt{
 		}
 		_ = os.Remove(args[0])
 		return pour(fd, num(args, 1))
+	},
+	// fill-moment and inodes-moment meet a limit and leave no trace of it.
+	"fill-moment": func(args []string) error {
+		return moment(args[0], func() error { return fillFile(args) })
+	},
+	"inodes-moment": func(args []string) error {
+		if err := os.Mkdir(arg(args, 0), 0o700); err != nil {
+			return err
+		}
+		return moment(args[0], func() error { return fillInodes(args) })
 	},
 	"fill-unnamed": func(args []string) error {
 		fd, err := unix.Open(arg(args, 0), unix.O_WRONLY|unix.O_TMPFILE, 0o600)
@@ -123,9 +127,7 @@ var fileVerbs = map[string]attempt{
 		}
 		return pour(fd, num(args, 1))
 	},
-	"inodes": func(args []string) error {
-		return many(args, func(name string) error { return os.WriteFile(name, nil, 0o600) })
-	},
+	"inodes": fillInodes,
 	"inode-dirs": func(args []string) error {
 		return many(args, func(name string) error { return os.Mkdir(name, 0o700) })
 	},
@@ -287,6 +289,26 @@ func believe(dir string, h *tar.Header, r io.Reader) error {
 		return err
 	}
 	return errors.Join(f.Close(), unix.Chmod(name, uint32(h.Mode)))
+}
+
+func fillFile(args []string) error {
+	fd, err := unix.Open(arg(args, 0), unix.O_WRONLY|unix.O_CREAT, 0o600)
+	if err != nil {
+		return err
+	}
+	return pour(fd, num(args, 1))
+}
+
+func fillInodes(args []string) error {
+	return many(args, func(name string) error { return os.WriteFile(name, nil, 0o600) })
+}
+
+// moment makes room again after a refusal.
+func moment(name string, fill func() error) error {
+	if err := fill(); !errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("it was never full: %w", err)
+	}
+	return os.RemoveAll(name)
 }
 
 func many(args []string, make func(name string) error) error {

@@ -20,6 +20,13 @@ import (
 // processVerbs make too many processes, or ones that will not end.
 var processVerbs = map[string]attempt{
 	"fork": func(args []string) error { return forks(num(args, 0), "sleep") },
+	"fork-within": func(args []string) error {
+		own := unix.Rlimit{Cur: uint64(num(args, 0)), Max: uint64(num(args, 0))}
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+			return err
+		}
+		return forks(num(args, 1), "sleep")
+	},
 	// zombies are children that ended and that nobody waits for.
 	"zombies": func(args []string) error { return forks(num(args, 0), "end-at-once") },
 	"threads": func(args []string) error {

@@ -111,9 +111,9 @@ func do(verb string, args []string) int {
 	case "alloc":
 		return alloc(num(0))
 	case "fill":
-		return fill(arg(0))
+		return fill(arg(0), len(args) > 1)
 	case "touch":
-		return touch(arg(0), num(1))
+		return touch(arg(0), num(1), len(args) > 2)
 	case "write":
 		return failed(os.WriteFile(arg(0), []byte(arg(1)), 0o644))
 	case "read":
@@ -241,8 +241,9 @@ func pattern(n int) []byte {
 	return p
 }
 
-// fill writes to a file until that fails, and says how far it came.
-func fill(path string) int {
+// fill writes to a file until that fails, and says how far it came. If it is told
+// to cope, it makes room again and ends well.
+func fill(path string, cope bool) int {
 	f, err := os.Create(path)
 	if err != nil {
 		return failed(err)
@@ -254,23 +255,31 @@ func fill(path string) int {
 		written += n
 		if err != nil {
 			fmt.Println("written", written)
-			return failed(err)
+			return coped(cope, path, err)
 		}
 	}
 }
 
 // touch makes n empty files, or fewer, and says how many.
-func touch(dir string, n int64) int {
+func touch(dir string, n int64, cope bool) int {
 	for i := range n {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("f%d", i)))
 		if err != nil {
 			fmt.Println("created", i)
-			return failed(err)
+			return coped(cope, dir, err)
 		}
 		_ = f.Close()
 	}
 	fmt.Println("created", n)
 	return 0
+}
+
+// coped ends as err says, or makes room and ends well.
+func coped(cope bool, path string, err error) int {
+	if cope {
+		return failed(os.RemoveAll(path))
+	}
+	return failed(err)
 }
 
 // tree prints everything below dir, sorted: quoted path, kind, mode, size,

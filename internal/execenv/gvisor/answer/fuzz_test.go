@@ -54,6 +54,9 @@ func FuzzInit(f *testing.F) {
 					}
 				}
 			}
+			if r, err := ParseRefusals(words); err == nil && min(r.Disk, r.Inodes, r.PIDs, r.Unseen) < 0 {
+				t.Fatalf("%+v from %q", r, words)
+			}
 		}
 		if time.Since(begun) > Timeout/2 {
 			t.Fatal("it waited for what could not come")

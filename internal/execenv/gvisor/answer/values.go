@@ -30,6 +30,35 @@ func ParsePlaces(words []string) ([]Place, error) {
 	return places, nil
 }
 
+// Refusals is what a sandbox's kernel counted for a slot since the sandbox began.
+type Refusals struct {
+	Disk, Inodes, PIDs int64
+	// Unseen counts requests for writing whose refusal could not be counted.
+	Unseen int64
+}
+
+// ParseRefusals reads init's answer to "refused".
+func ParseRefusals(words []string) (Refusals, error) {
+	var r Refusals
+	counters := []*int64{&r.Disk, &r.Inodes, &r.PIDs, &r.Unseen}
+	if len(words) != len(counters) {
+		return r, fmt.Errorf("init answered with %d numbers about what was refused", len(words))
+	}
+	for i, word := range words {
+		v, err := parseAmount(word)
+		if err != nil {
+			return r, fmt.Errorf("cannot read init's answer: %w", err)
+		}
+		*counters[i] = v
+	}
+	return r, nil
+}
+
+// Since is what was counted after an earlier reading.
+func (r Refusals) Since(o Refusals) Refusals {
+	return Refusals{Disk: r.Disk - o.Disk, Inodes: r.Inodes - o.Inodes, PIDs: r.PIDs - o.PIDs, Unseen: r.Unseen - o.Unseen}
+}
+
 // ParsePIDsHits reads pids.events of a cgroup in the sandbox.
 func ParsePIDsHits(events string) (int64, error) {
 	for _, line := range strings.Split(events, "\n") {
