@@ -4,6 +4,7 @@ package tenant
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,20 @@ func DefaultQuota() Quota {
 type Grants struct {
 	// Shell allows commands that are shells (REQUIREMENTS B8).
 	Shell bool `json:"shell"`
+	// Repositories are those that are fetched for the tenant with the rights of
+	// the GitHub App, which may be installed for other tenants too: "owner/name",
+	// "owner/*", or "*" for every one. Without a match, a repository is fetched
+	// as anybody could, so only if it is public.
+	Repositories []string `json:"repositories,omitempty"`
+}
+
+// Reads reports whether Repositories covers the repository. Case does not
+// matter, as on GitHub.
+func (g Grants) Reads(owner, name string) bool {
+	return slices.ContainsFunc(g.Repositories, func(pattern string) bool {
+		o, n, ok := strings.Cut(pattern, "/")
+		return pattern == "*" || ok && strings.EqualFold(o, owner) && (n == "*" || strings.EqualFold(n, name))
+	})
 }
 
 // Scope is something a key may do.
