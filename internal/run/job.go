@@ -36,7 +36,8 @@ type Job struct {
 	// nobody traces, and says nothing about what the job does.
 	TraceParent string `json:"trace_parent,omitempty"`
 
-	CreatedAt  time.Time `json:"created_at"`
+	CreatedAt time.Time `json:"created_at"`
+	// StartedAt is when a worker took the attempt.
 	StartedAt  time.Time `json:"started_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero"`
 }

@@ -10,9 +10,12 @@
 //   - J1. CreateJob puts a job on record as queued, or, when its tenant has used
 //     the idempotency key before, returns the job that was made then. The same
 //     key with another request fails with Conflict. Concurrent calls with one
-//     key make one job.
+//     key make one job. A job whose source is an upload fails with NotFound
+//     unless that upload is its tenant's and complete.
 //   - J2. CreateJob fails with Exhausted when the tenant has as many queued jobs
-//     as its quota allows; concurrent calls cannot pass it together.
+//     as its quota allows; concurrent calls cannot pass it together. It fails
+//     with Invalid for a job that asks for more processors or memory than the
+//     whole quota, and with Denied when the tenant is disabled.
 //   - J3. A job, its log and its artifacts can be read by their tenant only. To
 //     another tenant they are NotFound, exactly as if they did not exist.
 //   - J4. Jobs returns a tenant's jobs, newest first, page by page. A page holds
@@ -36,7 +39,8 @@
 //     tenant the oldest job does. A tenant's backlog, however long, does not
 //     delay another's first job.
 //   - L4. Claim never starts a job that would take its tenant over its quota of
-//     running jobs, processors or memory.
+//     running jobs, processors or memory, nor one of a disabled tenant. A job
+//     that asks for more than a quota that was lowered since holds up no other.
 //   - L5. The time of leases is the store's own: a worker with a wrong clock
 //     neither loses nor keeps one for it.
 //   - L6. A new attempt begins when a queued job is claimed; a claim of an active
@@ -45,10 +49,11 @@
 //     command may start; the same step again changes nothing.
 //   - L8. AppendLog gives each entry the next Seq. Bytes that are on record
 //     already, by attempt, step and offset, are dropped, so an append may be
-//     repeated.
+//     repeated. One that would leave a hole fails with Conflict.
 //   - L9. Finish makes the job terminal with its outcome, once. What was appended
 //     before is on record before it.
-//   - L10. Requeue makes a job queued again, without its steps; its log stays.
+//   - L10. Requeue makes a job queued again, without its steps and artifacts; its
+//     log stays. A job that a caller wants to end becomes cancelled instead.
 //   - L11. AddArtifact fails with Exhausted when the tenant would keep more bytes
 //     than its quota.
 //
@@ -168,6 +173,7 @@ type Leases interface {
 	Place(ctx context.Context, l Lease, node string) error
 	Resolve(ctx context.Context, l Lease, r run.Resolved) error
 	StartStep(ctx context.Context, l Lease, step run.Step) error
+	// EndStep keeps how a started step ended; the first end stays.
 	EndStep(ctx context.Context, l Lease, step run.Step) error
 	// AppendLog may be called with entries of one step only, in order. It
 	// returns where the log of that step ends.
@@ -199,7 +205,8 @@ type Attempt struct {
 type Housekeeping interface {
 	// ActiveAttempts returns which of the given attempts are active now.
 	ActiveAttempts(ctx context.Context, of []Attempt) (map[Attempt]bool, error)
-	// Unsigned returns terminal jobs without a receipt, oldest first.
+	// Unsigned returns terminal jobs without a receipt, with their steps, oldest
+	// first.
 	Unsigned(ctx context.Context, limit int) ([]run.Job, error)
 	// SignJob keeps the receipt of a terminal job; the first one stays.
 	SignJob(ctx context.Context, id string, receipt []byte) error
@@ -208,7 +215,7 @@ type Housekeeping interface {
 	// Expired returns terminal jobs that ended before a time, oldest first.
 	Expired(ctx context.Context, before time.Time, limit int) ([]run.Job, error)
 	// DeleteJob removes a terminal job and all that belongs to it. Its bytes
-	// in the object store must be gone before.
+	// in the object store must be gone before. It may be repeated.
 	DeleteJob(ctx context.Context, id string) error
 	Stats(ctx context.Context) (Stats, error)
 }
@@ -279,8 +286,10 @@ type Uploads interface {
 	// CompleteUpload sets size and digest.
 	CompleteUpload(ctx context.Context, id string, bytes int64, sha256 string) error
 	Upload(ctx context.Context, tenantID, id string) (Upload, error)
-	// StaleUploads returns uploads made before a time that no job which has not
-	// ended refers to, oldest first.
+	// StaleUploads returns uploads made and last used for a new job before a
+	// time, that no job which has not ended refers to, oldest first. What it
+	// has returned is no longer complete, so that no new job can refer to it.
 	StaleUploads(ctx context.Context, before time.Time, limit int) ([]Upload, error)
+	// DeleteUpload may be repeated.
 	DeleteUpload(ctx context.Context, id string) error
 }
