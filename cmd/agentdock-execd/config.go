@@ -6,45 +6,20 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/spf13/pflag"
 
 	"github.com/agentdock/agentdock/internal/execd"
 	"github.com/agentdock/agentdock/internal/execrpc"
-	"github.com/agentdock/agentdock/internal/quantity"
 	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/settings"
 )
 
-// config is every setting. Each is a variable (execd.Prefix and the name in the
-// tag) and a flag; the flag wins.
+// config is every setting and what else the flags say. A flag wins over its
+// variable.
 type config struct {
-	Socket         string   `env:"SOCKET"`
-	Listen         string   `env:"LISTEN"`
-	TLSCert        string   `env:"TLS_CERT"`
-	TLSKey         string   `env:"TLS_KEY"`
-	TLSClientCA    string   `env:"TLS_CLIENT_CA"`
-	AllowedClients []string `env:"ALLOWED_CLIENTS"`
-	AllowedUIDs    []uint   `env:"ALLOWED_UIDS"`
-	StateDir       string   `env:"STATE_DIR"`
-	ImageDir       string   `env:"IMAGE_DIR"`
-	Guest          string   `env:"GUEST"`
-	CgroupParent   string   `env:"CGROUP_PARENT"`
-
-	MaxCPU       float64       `env:"MAX_CPU"`
-	MaxMemory    size          `env:"MAX_MEMORY"`
-	MaxPIDs      int64         `env:"MAX_PIDS"`
-	MaxDisk      size          `env:"MAX_DISK"`
-	MaxInodes    int64         `env:"MAX_INODES"`
-	MaxOutput    size          `env:"MAX_OUTPUT"`
-	MaxWallClock time.Duration `env:"MAX_WALL_CLOCK"`
-	MaxLifetime  time.Duration `env:"MAX_LIFETIME"`
-	MaxSandboxes int           `env:"MAX_SANDBOXES"`
-	MaxExecs     int           `env:"MAX_EXECS"`
+	settings.Execd
 
 	// Flags only: they are about the process that starts this one.
 	ReadyFD    int
@@ -54,56 +29,18 @@ type config struct {
 }
 
 func defaults() config {
-	most := run.Ceiling()
-	return config{
-		Socket:       "/run/agentdock/execd.sock",
-		StateDir:     "/var/lib/agentdock/execd",
-		ImageDir:     "/var/lib/agentdock/images",
-		CgroupParent: "agentdock",
-		MaxCPU:       float64(most.MilliCPU) / 1000,
-		MaxMemory:    size(most.MemoryBytes),
-		MaxPIDs:      most.PIDs,
-		MaxDisk:      size(most.DiskBytes),
-		MaxInodes:    most.Inodes,
-		MaxOutput:    size(most.OutputBytes),
-		MaxWallClock: most.WallClock,
-		MaxLifetime:  24 * time.Hour,
-		MaxSandboxes: 256,
-		MaxExecs:     64,
-		ReadyFD:      -1,
-		ExitWithFD:   -1,
-	}
-}
-
-// onlyKnown refuses a setting that does not exist: a ceiling whose name is
-// misspelt would not be one.
-func onlyKnown(environ []string) error {
-	known := map[string]bool{}
-	params, err := env.GetFieldParamsWithOptions(&config{}, env.Options{Prefix: execd.Prefix})
-	if err != nil {
-		return err
-	}
-	for _, p := range params {
-		known[p.Key] = true
-	}
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, execd.Prefix) && !known[name] {
-			return fmt.Errorf("cannot start: %s is no setting; see --help", name)
-		}
-	}
-	return nil
+	return config{Execd: settings.DefaultExecd(), ReadyFD: -1, ExitWithFD: -1}
 }
 
 // parse reads the variables and then the flags. For --help it prints the usage
 // and returns pflag.ErrHelp.
 func parse(args, environ []string, stdout io.Writer) (config, error) {
 	c := defaults()
-	if err := onlyKnown(environ); err != nil {
-		return c, err
+	if err := settings.OnlyKnown(environ, settings.ExecdPrefix); err != nil {
+		return c, fmt.Errorf("cannot start: %w", err)
 	}
-	if err := env.ParseWithOptions(&c, env.Options{Prefix: execd.Prefix, Environment: env.ToMap(environ)}); err != nil {
-		return c, fmt.Errorf("cannot start: a setting is malformed: %w", err)
+	if err := settings.Load(&c.Execd, environ); err != nil {
+		return c, err
 	}
 	flags := pflag.NewFlagSet("agentdock-execd", pflag.ContinueOnError)
 	flags.SetOutput(stdout)
@@ -130,7 +67,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.Int64Var(&c.MaxInodes, "max-inodes", c.MaxInodes, "most files in one workspace")
 	flags.Var(&c.MaxOutput, "max-output", "most bytes kept of each output stream of a command")
 	flags.DurationVar(&c.MaxWallClock, "max-wall-clock", c.MaxWallClock, "longest run of one command")
-	flags.DurationVar(&c.MaxLifetime, "max-lifetime", c.MaxLifetime, "longest life of one sandbox")
+	flags.DurationVar(&c.MaxLifetime, "max-lifetime", c.MaxLifetime, "longest life of one sandbox, whatever its caller asked for")
 	flags.IntVar(&c.MaxSandboxes, "max-sandboxes", c.MaxSandboxes, "most sandboxes at once")
 	flags.IntVar(&c.MaxExecs, "max-execs", c.MaxExecs, "most commands at once in one sandbox")
 	flags.IntVar(&c.ReadyFD, "ready-fd", c.ReadyFD, "descriptor that gets the line \"ready\" when calls are taken")
@@ -213,28 +150,4 @@ func inherited(fd int, name string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot start: descriptor %d is not open: %w", fd, err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
-}
-
-// size is a number of bytes, written as people do: 512m, 4g, 1048576.
-type size int64
-
-func (s *size) UnmarshalText(b []byte) error { return s.Set(string(b)) }
-
-func (s *size) Set(text string) error {
-	n, err := quantity.ParseSize(text)
-	if err == nil {
-		*s = size(n)
-	}
-	return err
-}
-
-func (s *size) Type() string { return "size" }
-
-func (s *size) String() string {
-	for i, unit := range []string{"t", "g", "m", "k"} {
-		if shift := 10 * (4 - i); *s != 0 && *s%(1<<shift) == 0 {
-			return fmt.Sprintf("%d%s", *s>>shift, unit)
-		}
-	}
-	return strconv.FormatInt(int64(*s), 10)
 }

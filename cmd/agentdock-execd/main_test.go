@@ -23,6 +23,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/settings"
 )
 
 // underTest is the name under which the test binary is the service, with an
@@ -228,8 +229,8 @@ func TestMalformedSettingsAreRefused(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for text, want := range map[string]size{"17": 17, "512m": 512 << 20, "4g": 4 << 30, "1KiB": 1024, "2TB": 2e12, "3B": 3} {
-		var s, again size
+	for text, want := range map[string]settings.Size{"17": 17, "512m": 512 << 20, "4g": 4 << 30, "1KiB": 1024, "2TB": 2e12, "3B": 3} {
+		var s, again settings.Size
 		if err := s.Set(text); err != nil || s != want {
 			t.Errorf("%s = %d, %v", text, s, err)
 		}
@@ -238,7 +239,7 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "0", "m", "-1", "9999999999g", "1x"} {
-		if err := new(size).Set(text); err == nil {
+		if err := new(settings.Size).Set(text); err == nil {
 			t.Errorf("%q: accepted", text)
 		}
 	}

@@ -31,6 +31,13 @@ var importRules = []importRule{
 		Reason:   "everything that runs keeps this contract, so it knows nothing of what runs",
 	},
 	{
+		Packages: []string{"./internal/settings"},
+		Ours:     []string{"./internal/run", "./internal/quantity"},
+		SDKs:     []string{"github.com/caarlos0/env/..."},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "every process reads its settings with it, the execution service too, so it can use none of what it reads",
+	},
+	{
 		Packages: []string{"./internal/undo"},
 		Ours:     []string{"./internal/fault"},
 		Reason:   "clean-up must work everywhere, so it rests on the standard library alone",

@@ -79,7 +79,7 @@ var load = sync.OnceValues(func() (*source, error) {
 var (
 	caseRow  = regexp.MustCompile(`\{clause: "([A-Z]\d+)", name: "(\w+)"`)
 	variable = regexp.MustCompile(`^AGENTDOCK_[A-Z_]+`)
-	setting  = regexp.MustCompile("env:\"([A-Z_]+)\"")
+	setting  = regexp.MustCompile("env:\"(AGENTDOCK_[A-Z_]+)\"")
 )
 
 func (s *source) goFile(path, name string) error {
@@ -94,9 +94,9 @@ func (s *source) goFile(path, name string) error {
 	for _, m := range caseRow.FindAllStringSubmatch(string(data), -1) {
 		s.cases[m[1]+"_"+m[2]] = true
 	}
-	if name == "cmd/agentdock-execd/config.go" {
+	if strings.HasPrefix(name, "internal/settings/") {
 		for _, m := range setting.FindAllStringSubmatch(string(data), -1) {
-			s.variables["AGENTDOCK_EXECD_"+m[1]] = true
+			s.variables[m[1]] = true
 		}
 	}
 	isTest := strings.HasSuffix(name, "_test.go")

@@ -113,18 +113,6 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-func TestEverySettingIsInTheTable(t *testing.T) {
-	documented := map[string]bool{}
-	for _, row := range rows(t, readDocument(t, "README.md").section(t, "Run the execution service")) {
-		documented[strings.Trim(row[0], "`")] = true
-	}
-	for v := range theSource(t).variables {
-		if strings.HasPrefix(v, "AGENTDOCK_EXECD_MAX_") && !documented[v] {
-			t.Errorf("README.md's table of settings lacks %s", v)
-		}
-	}
-}
-
 // TestTroubleshootingQuotesTheCode: each row begins with the words of a message
 // that a program or a script has; "…" stands for what varies.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
