@@ -2,15 +2,17 @@
 // kept. Every numbered sentence has a case in blobtest.
 //
 //   - B1. Put keeps what it read, whole or not at all: when it fails, or its
-//     reader does, Open does not find the key (or finds what was there before).
+//     reader does or gives another number of bytes than was said, Open does not
+//     find the key (or finds what was there before).
 //   - B2. Put of a key that exists replaces it.
 //   - B3. Open of an unknown key fails with NotFound. What is read is what was
 //     put, or an error; never a part without one.
 //   - B4. Delete is idempotent; deleting an unknown key is not an error.
 //   - B5. DeletePrefix deletes every key below a prefix that ends with "/".
 //   - B6. Keys are made by us: one or more names of a-z, A-Z, 0-9, ".", "_" and
-//     "-", with "/" between them, none of them "." or "..", 512 bytes at most.
-//     Others fail with Invalid.
+//     "-", with "/" between them, none of them "." or ".."; a name has 200 bytes
+//     at most, a key 512. Others fail with Invalid. A key may also be the
+//     beginning of another one ("a" and "a/b").
 //   - B7. When the storage is away or full, calls fail with Unavailable or
 //     Exhausted and leave nothing behind; they work again when it is back.
 //   - B8. Memory does not grow with the size of a blob.
