@@ -34,10 +34,11 @@ Without --disk, the workspace may hold 256 MiB or half the memory, whichever is
 less: it is kept in memory.
 
 Exit status: the program's own if it exited; 128+n if signal n ended it; 124 if
-the time limit did; 137 if it went over its memory (the last line tells that from
-a program that exits 137 itself); 127 if it was not found, 126 if it cannot be
-executed or its directory is missing; 130 (128+n) if you cancelled it with Ctrl-C
-(SIGTERM); 125 for everything that is not about the program.
+the time limit did; 137 if it went over its memory or was killed at a limit of
+--end-at-limit (the last line tells that from a program that exits 137 itself);
+127 if it was not found, 126 if it cannot be executed or its directory is missing;
+130 (128+n) if you cancelled it with Ctrl-C (SIGTERM); 125 for everything that is
+not about the program.
 
 With --json, standard output is one JSON object at the end: id, state (succeeded,
 failed, cancelled), outcome, stdout, stderr, their sizes, truncated, duration_ms,

@@ -32,6 +32,7 @@ type runFlags struct {
 	image, imageDir                  string
 	cpus, memory, pids, disk, inodes string
 	timeout, maxOutput               string
+	endAtLimit                       []string
 	env                              []string
 	cwd                              string
 	stdin                            string
@@ -59,6 +60,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&f.inodes, "inodes", "", fmt.Sprintf("`number` of files in the workspace (default %d)", d.Inodes))
 	fl.StringVar(&f.timeout, "timeout", "", "`duration` the command may take (default "+d.WallClock.String()+")")
 	fl.StringVar(&f.maxOutput, "max-output", "", fmt.Sprintf("`size` of what is kept of each of stdout and stderr (default %d)", d.OutputBytes))
+	fl.StringSliceVar(&f.endAtLimit, "end-at-limit", nil, "end the command when it reaches one of these `limits`: pids, disk, inodes, output")
 	fl.StringArrayVar(&f.env, "env", nil, "add `NAME=VALUE` to the program's environment; repeatable")
 	fl.StringVar(&f.cwd, "cwd", "", "`directory` to run in, relative to the workspace")
 	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
@@ -84,7 +86,7 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 		return req, cleanup, fault.New(fault.Invalid, "there is no program to run; name it after --, for example: agentdock run -- python3 -V")
 	}
 	req = oneshot.Request{
-		ID: oneshot.NewID(), Image: f.image, Argv: argv, Dir: f.cwd,
+		ID: oneshot.NewID(), Image: f.image, Argv: argv, Dir: f.cwd, EndAtLimit: limitNames(f.endAtLimit),
 		Artifacts: f.artifacts, Out: f.out, ArtifactLimits: artifact.DefaultLimits(),
 	}
 	if req.Limits, err = f.limits(); err != nil {
@@ -101,7 +103,7 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 	if err := spec.Validate(); err != nil {
 		return req, cleanup, err
 	}
-	if err := (execenv.ExecSpec{Argv: argv, Dir: f.cwd}).Validate(); err != nil {
+	if err := (execenv.ExecSpec{Argv: argv, Dir: f.cwd, EndAtLimit: req.EndAtLimit}).Validate(); err != nil {
 		return req, cleanup, err
 	}
 	switch {
@@ -216,6 +218,14 @@ func (f *runFlags) limits() (run.Limits, error) {
 		}
 	}
 	return l, nil
+}
+
+func limitNames(names []string) []run.Limit {
+	var limits []run.Limit
+	for _, n := range names {
+		limits = append(limits, run.Limit(n))
+	}
+	return limits
 }
 
 func parseEnv(pairs []string) (map[string]string, error) {

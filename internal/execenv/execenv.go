@@ -67,6 +67,10 @@
 //     and went on, and to no other.
 //   - X10. When the environment loses a sandbox, its commands end as
 //     infrastructure_lost.
+//   - X11. A command ends at the limits that ExecSpec.EndAtLimit names: soon
+//     after it has reached one, its whole tree is killed, and the outcome is
+//     pids, disk, inodes or output. It is the same if its own end was sooner
+//     than the kill. Other commands go on.
 //
 // # Output and input
 //
@@ -102,6 +106,13 @@
 //     with Exhausted. What the unprivileged user may not read is left out, and
 //     named by the error, Denied, that follows the rest. What arrives is
 //     hostile bytes; a stream that was not completed is reported by the error.
+//
+// # What is refused
+//
+// Work that a policy forbids (an operator's, a tenant's) is refused before it
+// begins, with the error Denied; a limit that is merely used up is Exhausted. No
+// command exists then, so there is no Result, and no environment ever gives the
+// outcome policy_denied: whoever records work that was refused records that.
 //
 // # What holds at all times
 //
@@ -200,6 +211,9 @@ type ExecSpec struct {
 	// leaves them.
 	Timeout     time.Duration
 	OutputBytes int64
+	// EndAtLimit are limits of run.AtLimits that end the command when it
+	// reaches them (X11), instead of being its own to handle (X9).
+	EndAtLimit []run.Limit
 }
 
 // WindowSize is a terminal's size in characters.

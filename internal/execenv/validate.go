@@ -4,6 +4,7 @@ import (
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -160,6 +161,11 @@ func (e ExecSpec) Validate() error {
 	}
 	if e.OutputBytes < 0 {
 		return fault.New(fault.Invalid, "output limit %d is negative", e.OutputBytes)
+	}
+	for i, l := range e.EndAtLimit {
+		if !slices.Contains(run.AtLimits(), l) || slices.Contains(e.EndAtLimit[:i], l) {
+			return fault.New(fault.Invalid, "a command cannot be made to end at limit %q: name each of %q once; memory and wall clock always end it", clip(string(l)), run.AtLimits())
+		}
 	}
 	if e.TTY != nil && (e.TTY.Cols == 0 || e.TTY.Rows == 0) {
 		return fault.New(fault.Invalid, "terminal size %dx%d has a zero", e.TTY.Cols, e.TTY.Rows)

@@ -75,6 +75,7 @@ func execSpecToWire(e execenv.ExecSpec) *execdv1.ExecSpec {
 		Tty:         sizeToWire(e.TTY),
 		Timeout:     durationToWire(e.Timeout),
 		OutputBytes: e.OutputBytes,
+		EndAtLimits: limitNamesToWire(e.EndAtLimit),
 	}
 }
 
@@ -87,6 +88,10 @@ func execSpecFromWire(m *execdv1.ExecSpec) (execenv.ExecSpec, error) {
 	if err != nil {
 		return execenv.ExecSpec{}, err
 	}
+	endAtLimit, err := limitNamesFromWire(m.GetEndAtLimits())
+	if err != nil {
+		return execenv.ExecSpec{}, err
+	}
 	spec := execenv.ExecSpec{
 		ID:          m.GetId(),
 		Argv:        stringsFromWire(m.GetArgv()),
@@ -95,6 +100,7 @@ func execSpecFromWire(m *execdv1.ExecSpec) (execenv.ExecSpec, error) {
 		Stdin:       m.GetStdin(),
 		Timeout:     timeout,
 		OutputBytes: m.GetOutputBytes(),
+		EndAtLimit:  endAtLimit,
 	}
 	if m.GetTty() != nil {
 		size, err := sizeFromWire(m.GetTty())
@@ -104,6 +110,28 @@ func execSpecFromWire(m *execdv1.ExecSpec) (execenv.ExecSpec, error) {
 		spec.TTY = &size
 	}
 	return spec, spec.Validate()
+}
+
+func limitNamesToWire(limits []run.Limit) []execdv1.LimitName {
+	var out []execdv1.LimitName
+	for _, l := range limits {
+		out = append(out, limitNames.toWire(l))
+	}
+	return out
+}
+
+// limitNamesFromWire refuses a limit it does not know: a command that was to end
+// there would go on.
+func limitNamesFromWire(names []execdv1.LimitName) ([]run.Limit, error) {
+	var out []run.Limit
+	for _, w := range names {
+		l, err := limitNames.fromWire("limit", w)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "a command cannot end at limit %d: this service does not know it", w)
+		}
+		out = append(out, l)
+	}
+	return out, nil
 }
 
 func archiveRequestToWire(sandbox string, a execenv.ArchiveRequest) *execdv1.GetArchiveRequest {

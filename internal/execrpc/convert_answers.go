@@ -64,6 +64,10 @@ var kinds = pairs[run.Kind, execdv1.OutcomeKind]{
 	{run.WallClock, execdv1.OutcomeKind_OUTCOME_KIND_WALL_CLOCK},
 	{run.Cancelled, execdv1.OutcomeKind_OUTCOME_KIND_CANCELLED},
 	{run.NotStarted, execdv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED},
+	{run.PIDs, execdv1.OutcomeKind_OUTCOME_KIND_PIDS},
+	{run.Disk, execdv1.OutcomeKind_OUTCOME_KIND_DISK},
+	{run.Inodes, execdv1.OutcomeKind_OUTCOME_KIND_INODES},
+	{run.Output, execdv1.OutcomeKind_OUTCOME_KIND_OUTPUT},
 	{run.InfrastructureLost, execdv1.OutcomeKind_OUTCOME_KIND_INFRASTRUCTURE_LOST},
 }
 
@@ -170,9 +174,7 @@ func outcomeToWire(o run.Outcome) *execdv1.Outcome {
 		code := int32(*o.ExitCode)
 		m.ExitCode = &code
 	}
-	for _, l := range o.LimitsHit {
-		m.LimitsHit = append(m.LimitsHit, limitNames.toWire(l))
-	}
+	m.LimitsHit = limitNamesToWire(o.LimitsHit)
 	return m
 }
 

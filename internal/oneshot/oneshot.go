@@ -31,6 +31,8 @@ type Request struct {
 	Limits run.Limits
 	Argv   []string
 	Dir    string
+	// EndAtLimit names limits that end the command when it reaches them.
+	EndAtLimit []run.Limit
 
 	// Files writes the contents of the workspace as tar; nil leaves it empty.
 	Files     func(ctx context.Context, w io.Writer) error
@@ -116,7 +118,9 @@ func execute(ctx context.Context, env execenv.Environment, req Request, sinks Si
 			return err
 		}
 	}
-	x, err := sb.Exec(ctx, execenv.ExecSpec{Argv: req.Argv, Dir: req.Dir, Stdin: req.Stdin != nil})
+	x, err := sb.Exec(ctx, execenv.ExecSpec{
+		Argv: req.Argv, Dir: req.Dir, Stdin: req.Stdin != nil, EndAtLimit: req.EndAtLimit,
+	})
 	if err != nil {
 		return err
 	}

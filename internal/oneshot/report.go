@@ -23,6 +23,9 @@ const (
 	StatusSignalled     = 128 // and the number of the signal
 	StatusCancelled     = 130
 	StatusOutOfMemory   = 137
+	// StatusAtLimit is that of a kill too: the command was killed at a limit that
+	// was to end it.
+	StatusAtLimit = 137
 )
 
 // Report is how a run ended.
@@ -68,6 +71,8 @@ func (r Report) ExitStatus() int {
 		return StatusTimeout
 	case run.OutOfMemory:
 		return StatusOutOfMemory
+	case run.PIDs, run.Disk, run.Inodes, run.Output:
+		return StatusAtLimit
 	case run.Cancelled:
 		return StatusCancelled
 	case run.NotStarted:
@@ -162,6 +167,14 @@ func headline(o run.Outcome) string {
 		return "out of memory"
 	case run.WallClock:
 		return "time limit reached"
+	case run.PIDs:
+		return "process limit reached"
+	case run.Disk:
+		return "disk limit reached"
+	case run.Inodes:
+		return "limit of files reached"
+	case run.Output:
+		return "output limit reached"
 	case run.NotStarted:
 		return "not started"
 	case run.InfrastructureLost:

@@ -26,6 +26,13 @@ const (
 	OutOfMemory Kind = "out_of_memory"
 	// WallClock: the time limit passed and the command was ended for it.
 	WallClock Kind = "wall_clock"
+	// PIDs, Disk, Inodes and Output: the command reached that limit, and was to
+	// end there. Without being asked for that, a program that reaches one of them
+	// goes on, and its own end is the outcome.
+	PIDs   Kind = "pids"
+	Disk   Kind = "disk"
+	Inodes Kind = "inodes"
+	Output Kind = "output"
 	// Cancelled: the caller ended it with Kill, or destroyed the sandbox.
 	Cancelled Kind = "cancelled"
 	// NotStarted: the program could not be started: it does not exist, is
@@ -53,6 +60,15 @@ const (
 	LimitOutput    Limit = "output"
 	LimitWallClock Limit = "wall_clock"
 )
+
+// AtLimits are the limits at which a command goes on unless it was to end there,
+// in the order in which they count if it reached several.
+func AtLimits() []Limit {
+	return []Limit{LimitPIDs, LimitDisk, LimitInodes, LimitOutput}
+}
+
+// EndsAt is the kind of outcome of a command that ended at a limit of AtLimits.
+func (l Limit) EndsAt() Kind { return Kind(l) }
 
 // Outcome is the one truthful answer to "how did it end".
 type Outcome struct {

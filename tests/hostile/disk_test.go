@@ -22,6 +22,7 @@ var diskCases = []attack{
 	{what: "fill_asynchronously", own: roomy, do: do("fill-async", "big", more), want: full, bites: onTmpfs},
 	{what: "full_for_a_moment", own: roomy, do: do("fill-moment", "big", more), want: want(exited(0), hit(run.LimitDisk), unhit(run.LimitInodes))},
 	{what: "crowded_for_a_moment", own: same, do: do("inodes-moment", "many", "20000"), want: want(exited(0), hit(run.LimitInodes), unhit(run.LimitDisk))},
+	{what: "full_to_its_limit", own: roomy, with: endAt(run.LimitDisk), do: do("fill-moment", "big", more), want: want(ended(run.Disk), hit(run.LimitDisk))},
 	{what: "a_device_that_is_always_full", own: same, do: do("write", "/dev/full", "x"), want: want(blocked("ENOSPC"), unhit(run.LimitDisk))},
 	{what: "fallocate", own: roomy, do: do("fallocate", "big", more), want: full, bites: onTmpfs},
 	{what: "sparse_file", own: roomy, do: do("sparse", "big", more), want: full, bites: onTmpfs},

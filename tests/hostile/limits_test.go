@@ -19,6 +19,11 @@ func fewPIDs(l *run.Limits) { l.PIDs = 32 }
 // short is a time limit that is over soon.
 func short(e *execenv.ExecSpec) { e.Timeout = 500 * time.Millisecond }
 
+// endAt makes a limit end the command.
+func endAt(l run.Limit) func(*execenv.ExecSpec) {
+	return func(e *execenv.ExecSpec) { e.EndAtLimit = []run.Limit{l} }
+}
+
 // more is above the limits of the sandbox; enough is a limit above it.
 const (
 	more   = "200000000"
@@ -49,6 +54,7 @@ var processCases = []attack{
 	// A limit that a program gave itself is not the sandbox's.
 	{what: "own_process_limit", own: same, do: do("fork-within", "40", "200"), want: want(blocked("EAGAIN"), unhit(run.LimitPIDs))},
 	{what: "fork_storm", own: fewPIDs, with: short, do: do("storm"), want: append(want(hit(run.LimitPIDs)), forever...)},
+	{what: "fork_storm_to_its_limit", own: fewPIDs, with: endAt(run.LimitPIDs), do: do("storm"), want: want(ended(run.PIDs), hit(run.LimitPIDs), within(20*time.Second))},
 	{what: "respawning_chain", do: do("chain"), want: want(exited(0))},
 	{what: "exec_loop", with: short, do: do("exec-loop"), want: forever},
 	{what: "many_short_lives", do: do("spawn", "100"), want: want(exited(0))},

@@ -230,19 +230,28 @@ const (
 	OutcomeKind_OUTCOME_KIND_CANCELLED           OutcomeKind = 5
 	OutcomeKind_OUTCOME_KIND_NOT_STARTED         OutcomeKind = 6
 	OutcomeKind_OUTCOME_KIND_INFRASTRUCTURE_LOST OutcomeKind = 7
+	// The command was to end at that limit, and reached it.
+	OutcomeKind_OUTCOME_KIND_PIDS   OutcomeKind = 8
+	OutcomeKind_OUTCOME_KIND_DISK   OutcomeKind = 9
+	OutcomeKind_OUTCOME_KIND_INODES OutcomeKind = 10
+	OutcomeKind_OUTCOME_KIND_OUTPUT OutcomeKind = 11
 )
 
 // Enum value maps for OutcomeKind.
 var (
 	OutcomeKind_name = map[int32]string{
-		0: "OUTCOME_KIND_UNSPECIFIED",
-		1: "OUTCOME_KIND_EXITED",
-		2: "OUTCOME_KIND_SIGNALLED",
-		3: "OUTCOME_KIND_OUT_OF_MEMORY",
-		4: "OUTCOME_KIND_WALL_CLOCK",
-		5: "OUTCOME_KIND_CANCELLED",
-		6: "OUTCOME_KIND_NOT_STARTED",
-		7: "OUTCOME_KIND_INFRASTRUCTURE_LOST",
+		0:  "OUTCOME_KIND_UNSPECIFIED",
+		1:  "OUTCOME_KIND_EXITED",
+		2:  "OUTCOME_KIND_SIGNALLED",
+		3:  "OUTCOME_KIND_OUT_OF_MEMORY",
+		4:  "OUTCOME_KIND_WALL_CLOCK",
+		5:  "OUTCOME_KIND_CANCELLED",
+		6:  "OUTCOME_KIND_NOT_STARTED",
+		7:  "OUTCOME_KIND_INFRASTRUCTURE_LOST",
+		8:  "OUTCOME_KIND_PIDS",
+		9:  "OUTCOME_KIND_DISK",
+		10: "OUTCOME_KIND_INODES",
+		11: "OUTCOME_KIND_OUTPUT",
 	}
 	OutcomeKind_value = map[string]int32{
 		"OUTCOME_KIND_UNSPECIFIED":         0,
@@ -253,6 +262,10 @@ var (
 		"OUTCOME_KIND_CANCELLED":           5,
 		"OUTCOME_KIND_NOT_STARTED":         6,
 		"OUTCOME_KIND_INFRASTRUCTURE_LOST": 7,
+		"OUTCOME_KIND_PIDS":                8,
+		"OUTCOME_KIND_DISK":                9,
+		"OUTCOME_KIND_INODES":              10,
+		"OUTCOME_KIND_OUTPUT":              11,
 	}
 )
 
@@ -1783,15 +1796,17 @@ func (x *WindowSize) GetRows() uint32 {
 }
 
 type ExecSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // empty: the environment chooses
-	Argv          [][]byte               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
-	Dir           []byte                 `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"` // relative to the workspace
-	Env           []*EnvVar              `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty"`
-	Stdin         bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	Tty           *WindowSize            `protobuf:"bytes,6,opt,name=tty,proto3" json:"tty,omitempty"`                                     // absent: no terminal
-	Timeout       *durationpb.Duration   `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // absent: the sandbox's
-	OutputBytes   int64                  `protobuf:"varint,8,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // 0: the sandbox's
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // empty: the environment chooses
+	Argv        [][]byte               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
+	Dir         []byte                 `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"` // relative to the workspace
+	Env         []*EnvVar              `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty"`
+	Stdin       bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	Tty         *WindowSize            `protobuf:"bytes,6,opt,name=tty,proto3" json:"tty,omitempty"`                                     // absent: no terminal
+	Timeout     *durationpb.Duration   `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // absent: the sandbox's
+	OutputBytes int64                  `protobuf:"varint,8,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"` // 0: the sandbox's
+	// Which of PIDS, DISK, INODES and OUTPUT end the command when it reaches them.
+	EndAtLimits   []LimitName `protobuf:"varint,9,rep,packed,name=end_at_limits,json=endAtLimits,proto3,enum=agentdock.execd.v1.LimitName" json:"end_at_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,6 +1895,13 @@ func (x *ExecSpec) GetOutputBytes() int64 {
 		return x.OutputBytes
 	}
 	return 0
+}
+
+func (x *ExecSpec) GetEndAtLimits() []LimitName {
+	if x != nil {
+		return x.EndAtLimits
+	}
+	return nil
 }
 
 type ExecRequest struct {
@@ -3673,7 +3695,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x8e\x02\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xd1\x02\n" +
 	"\bExecSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\fR\x04argv\x12\x10\n" +
@@ -3682,7 +3704,8 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x05stdin\x18\x05 \x01(\bR\x05stdin\x120\n" +
 	"\x03tty\x18\x06 \x01(\v2\x1e.agentdock.execd.v1.WindowSizeR\x03tty\x123\n" +
 	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12!\n" +
-	"\foutput_bytes\x18\b \x01(\x03R\voutputBytes\"^\n" +
+	"\foutput_bytes\x18\b \x01(\x03R\voutputBytes\x12A\n" +
+	"\rend_at_limits\x18\t \x03(\x0e2\x1d.agentdock.execd.v1.LimitNameR\vendAtLimits\"^\n" +
 	"\vExecRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x120\n" +
@@ -3811,7 +3834,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x16SANDBOX_STATE_CREATING\x10\x01\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x02\x12\x17\n" +
 	"\x13SANDBOX_STATE_ENDED\x10\x03\x12\x1c\n" +
-	"\x18SANDBOX_STATE_DESTROYING\x10\x04*\xfd\x01\n" +
+	"\x18SANDBOX_STATE_DESTROYING\x10\x04*\xdd\x02\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13OUTCOME_KIND_EXITED\x10\x01\x12\x1a\n" +
@@ -3820,7 +3843,12 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x17OUTCOME_KIND_WALL_CLOCK\x10\x04\x12\x1a\n" +
 	"\x16OUTCOME_KIND_CANCELLED\x10\x05\x12\x1c\n" +
 	"\x18OUTCOME_KIND_NOT_STARTED\x10\x06\x12$\n" +
-	" OUTCOME_KIND_INFRASTRUCTURE_LOST\x10\a*\xb1\x01\n" +
+	" OUTCOME_KIND_INFRASTRUCTURE_LOST\x10\a\x12\x15\n" +
+	"\x11OUTCOME_KIND_PIDS\x10\b\x12\x15\n" +
+	"\x11OUTCOME_KIND_DISK\x10\t\x12\x17\n" +
+	"\x13OUTCOME_KIND_INODES\x10\n" +
+	"\x12\x17\n" +
+	"\x13OUTCOME_KIND_OUTPUT\x10\v*\xb1\x01\n" +
 	"\tLimitName\x12\x1a\n" +
 	"\x16LIMIT_NAME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LIMIT_NAME_MEMORY\x10\x01\x12\x13\n" +
@@ -3964,66 +3992,67 @@ var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	12, // 21: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
 	29, // 22: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
 	63, // 23: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
-	30, // 24: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
-	3,  // 25: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
-	4,  // 26: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
-	35, // 27: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
-	64, // 28: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
-	63, // 29: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
-	26, // 30: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
-	39, // 31: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
-	40, // 32: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	41, // 33: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
-	5,  // 34: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
-	36, // 35: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
-	40, // 36: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	36, // 37: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
-	6,  // 38: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
-	29, // 39: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
-	55, // 40: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
-	56, // 41: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
-	60, // 42: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
-	9,  // 43: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
-	14, // 44: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
-	16, // 45: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
-	19, // 46: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
-	21, // 47: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
-	24, // 48: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
-	27, // 49: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
-	31, // 50: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
-	33, // 51: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
-	37, // 52: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
-	42, // 53: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
-	44, // 54: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
-	46, // 55: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
-	48, // 56: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
-	50, // 57: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
-	52, // 58: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
-	54, // 59: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
-	58, // 60: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
-	10, // 61: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
-	15, // 62: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
-	17, // 63: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
-	20, // 64: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
-	22, // 65: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
-	25, // 66: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
-	28, // 67: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
-	32, // 68: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
-	34, // 69: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
-	38, // 70: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
-	43, // 71: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
-	45, // 72: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
-	47, // 73: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
-	49, // 74: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
-	51, // 75: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
-	53, // 76: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
-	57, // 77: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
-	59, // 78: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
-	61, // [61:79] is the sub-list for method output_type
-	43, // [43:61] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	4,  // 24: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
+	30, // 25: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
+	3,  // 26: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
+	4,  // 27: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
+	35, // 28: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
+	64, // 29: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
+	63, // 30: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
+	26, // 31: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
+	39, // 32: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
+	40, // 33: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	41, // 34: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
+	5,  // 35: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
+	36, // 36: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
+	40, // 37: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	36, // 38: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
+	6,  // 39: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
+	29, // 40: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
+	55, // 41: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
+	56, // 42: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
+	60, // 43: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
+	9,  // 44: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
+	14, // 45: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
+	16, // 46: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
+	19, // 47: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
+	21, // 48: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
+	24, // 49: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
+	27, // 50: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
+	31, // 51: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
+	33, // 52: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
+	37, // 53: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
+	42, // 54: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
+	44, // 55: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
+	46, // 56: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
+	48, // 57: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
+	50, // 58: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
+	52, // 59: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
+	54, // 60: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
+	58, // 61: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
+	10, // 62: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
+	15, // 63: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
+	17, // 64: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
+	20, // 65: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
+	22, // 66: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
+	25, // 67: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
+	28, // 68: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
+	32, // 69: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
+	34, // 70: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
+	38, // 71: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
+	43, // 72: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
+	45, // 73: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
+	47, // 74: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
+	49, // 75: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
+	51, // 76: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
+	53, // 77: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
+	57, // 78: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
+	59, // 79: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
+	62, // [62:80] is the sub-list for method output_type
+	44, // [44:62] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_api_execd_v1_execd_proto_init() }

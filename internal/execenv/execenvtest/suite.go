@@ -16,8 +16,8 @@
 //	family FILE · daemon FILE [stop]
 //	                     a child, a detached one, that beats in FILE
 //	ps                   the processes to be seen
-//	alloc N · fill FILE [cope] · touch DIR N [cope]
-//	                     until an error; with cope, room is made again
+//	alloc N · fill FILE [cope|hold] · touch DIR N [cope|hold]
+//	                     until an error, then makes room or goes on
 //	write · read · remove · mkdir · symlink · mkfifo · mksock · tree
 //	writable · id · net [tcp:ADDR | udp:ADDR | lookup:NAME]…
 //	listen NET ADDR · dial NET ADDR
@@ -91,7 +91,7 @@ func tables() []testCase {
 	for _, table := range [][]testCase{
 		createCases, destroyCases, lifecycleCases,
 		outcomeCases, notStartedCases, surroundingCases,
-		clockCases, treeCases, limitCases, execCases,
+		clockCases, treeCases, limitCases, atLimitCases, execCases,
 		outputCases, inputCases, ttyCases,
 		putCases, hostileArchiveCases, getCases,
 		isolationCases, concurrencyCases,

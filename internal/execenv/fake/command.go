@@ -79,6 +79,14 @@ func (c *command) start() {
 	})
 }
 
+// touch notes that the command has reached a limit, and ends it if it was to.
+func (c *command) touch(l run.Limit) {
+	c.hit[l] = true
+	if c.first != nil && slices.Contains(c.spec.EndAtLimit, l) {
+		c.end(run.Outcome{Kind: l.EndsAt(), Evidence: "it reached the limit of " + string(l)})
+	}
+}
+
 // end ends the command, once: everything in it dies.
 func (c *command) end(o run.Outcome) {
 	if c.result != nil {

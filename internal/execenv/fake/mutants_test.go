@@ -290,6 +290,23 @@ var commandMutants = []mutant{
 	{"X9_limits_that_were_not_touched_are_not_named", "a limit is always named", result(func(r *execenv.Result) {
 		r.Outcome.LimitsHit = []run.Limit{run.LimitPIDs}
 	})},
+	{"X11_command_ends_at_the_limits_it_names", "a command goes on at every limit", execSpec(func(spec *execenv.ExecSpec) { spec.EndAtLimit = nil })},
+	{"X11_command_goes_on_at_other_limits", "one limit to end at means all", execSpec(func(spec *execenv.ExecSpec) {
+		if len(spec.EndAtLimit) > 0 {
+			spec.EndAtLimit = run.AtLimits()
+		}
+	})},
+	{"X11_own_end_does_not_hide_the_limit", "a program that ends before the kill has its own end", func(b *bend) {
+		b.exec = func(s execenv.Sandbox, ctx context.Context, spec execenv.ExecSpec) (execenv.Exec, error) {
+			if len(spec.Argv) > 3 && spec.Argv[3] == "cope" {
+				spec.EndAtLimit = nil
+			}
+			return s.Exec(ctx, spec)
+		}
+	}},
+	{"X11_limits_that_always_end_are_invalid", "limits that mean nothing there are passed over", execSpec(func(spec *execenv.ExecSpec) {
+		spec.EndAtLimit = slices.DeleteFunc(spec.EndAtLimit, func(l run.Limit) bool { return !slices.Contains(run.AtLimits(), l) })
+	})},
 	{"X10_lost_sandbox_ends_its_commands", "a lost sandbox shows as cancelled", becomes(run.InfrastructureLost, run.Outcome{Kind: run.Cancelled})},
 	{"G1_no_interface_but_loopback_and_no_way_out", "there is a network", prints("net", "interface lo\ninterface eth0\ntry tcp:8.8.8.8:53 fast ok")},
 	{"G2_only_three_places_are_writable", "/etc is writable", prints("writable", "dir /workspace\ndir /tmp\ndir /dev/shm\ndir /etc")},

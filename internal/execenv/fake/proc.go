@@ -48,7 +48,7 @@ type killed struct{}
 // spawn starts a process. box.mu is held.
 func (b *box) spawn(c *command, parent *Proc, program Program, args, env []string, dir string) (*Proc, error) {
 	if int64(len(b.procs)) >= b.spec.Limits.PIDs {
-		c.hit[run.LimitPIDs] = true
+		c.touch(run.LimitPIDs)
 		return nil, syscall.EAGAIN
 	}
 	b.lastPID++
@@ -294,6 +294,9 @@ func (s stream) Write(b []byte) (int, error) {
 	s.p.enter()
 	defer s.p.box.mu.Unlock()
 	s.p.command.log.Append(s.to, b)
+	if s.p.command.log.Truncated() {
+		s.p.command.touch(run.LimitOutput)
+	}
 	return len(b), nil
 }
 

@@ -28,7 +28,7 @@ func (p *Proc) withFiles(op, name string, f func(files *fileSystem, abs string) 
 	err := f(p.box.files, abs)
 	var limit full
 	if errors.As(err, &limit) {
-		p.command.hit[limit.limit] = true
+		p.command.touch(limit.limit)
 	}
 	if err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}

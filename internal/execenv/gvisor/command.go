@@ -184,6 +184,7 @@ func (c *command) follow(io *stdio) {
 	timer := time.AfterFunc(c.limit, func() { c.end(run.WallClock) })
 	defer timer.Stop()
 	readers := io.read(c.log)
+	go c.watchLimits()
 	status, err := c.proc.wait()
 	timer.Stop()
 	close(c.ended)
@@ -214,7 +215,9 @@ func (c *command) clear() {
 	}
 	// The program's end is known. If the sandbox ends just now, what else would
 	// be said about it is not, and that does not change the end.
-	c.refused, _ = c.proc.refused()
+	if total, err := c.proc.refusals(); err == nil {
+		c.refused, c.proc.after = total.Since(c.proc.before), total
+	}
 	c.proc.release()
 }
 

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,20 +28,13 @@ func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
 	if u, f, err := b.usage(); err == nil {
 		usage, full = u, f
 	}
-	for _, l := range []struct {
-		touched bool
-		limit   run.Limit
-	}{
-		{c.refused.PIDs > 0, run.LimitPIDs},
-		// Of writes that no call refuses, a full place is the only trace.
-		{c.refused.Disk > 0 || c.refused.Unseen > 0 && full, run.LimitDisk},
-		{c.refused.Inodes > 0, run.LimitInodes},
-		{c.log.Truncated(), run.LimitOutput},
-		{outcome.Kind == run.WallClock, run.LimitWallClock},
-	} {
-		if l.touched {
-			outcome.LimitsHit = append(outcome.LimitsHit, l.limit)
-		}
+	hit := c.touched(c.refused, full)
+	if l, ok := c.endsAt(hit); ok {
+		outcome = c.endedAt(l, outcome)
+	}
+	outcome.LimitsHit = hit
+	if outcome.Kind == run.WallClock {
+		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitWallClock)
 	}
 	return outcome, usage
 }
@@ -77,8 +71,10 @@ func (c *command) lost(cause error) (run.Outcome, run.Usage) {
 	c.mu.Lock()
 	killed := c.killed
 	c.mu.Unlock()
-	switch {
+	switch l := run.Limit(killed); {
 	case outcome.Kind != run.InfrastructureLost:
+	case slices.Contains(c.spec.EndAtLimit, l):
+		outcome = run.Outcome{Kind: killed, Evidence: c.reached(l) + "; it could not be killed alone, so the sandbox was ended", LimitsHit: []run.Limit{l}}
 	case killed == run.Cancelled:
 		outcome = run.Outcome{Kind: run.Cancelled, Evidence: "killed on request; it could not be killed alone, so the sandbox was ended"}
 	case killed == run.WallClock:

@@ -41,8 +41,8 @@ type process struct {
 	pid  int32
 	slot int
 	area area
-	// counted is what was refused in its slot before it, and at last.
-	counted struct{ before, last answer.Refusals }
+	// What was counted for its slot before it, and when nothing was left of it.
+	before, after answer.Refusals
 }
 
 // errNotStarted is a program that the sandbox's kernel could not start.
@@ -122,9 +122,11 @@ func (b *box) startBytes(l launch) (*process, error) {
 	if emptyErr := p.empty(time.Now().Add(killTimeout)); emptyErr != nil {
 		return nil, b.lost(emptyErr)
 	}
-	if _, err := p.refused(); err != nil {
-		return nil, b.lost(err)
+	after, refusalsErr := p.refusals()
+	if refusalsErr != nil {
+		return nil, b.lost(refusalsErr)
 	}
+	p.after = after
 	p.release()
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "cannot start the command")
@@ -141,7 +143,7 @@ func (b *box) startText(l launch) (*process, error) {
 	b.mu.Lock()
 	slot := b.slots.take()
 	p := &process{box: b, slot: slot, area: l.area}
-	p.counted.before, p.counted.last = b.counted[slot], b.counted[slot]
+	p.before, p.after = b.counted[slot], b.counted[slot]
 	b.mu.Unlock()
 	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
 		p.release()
@@ -238,23 +240,17 @@ func (p *process) empty(deadline time.Time) error {
 func (p *process) release() {
 	p.box.mu.Lock()
 	defer p.box.mu.Unlock()
-	p.box.counted[p.slot] = p.counted.last
+	p.box.counted[p.slot] = p.after
 	p.box.slots.release(p.slot)
 }
 
-// refused reads what limits have refused since the process was started, to it and
-// to everything it started.
-func (p *process) refused() (answer.Refusals, error) {
+// refusals reads what was counted for its slot since the sandbox began.
+func (p *process) refusals() (answer.Refusals, error) {
 	words, err := p.box.control.Request(fmt.Sprintf("refused %d", p.slot))
 	if err != nil {
 		return answer.Refusals{}, err
 	}
-	now, err := answer.ParseRefusals(words)
-	if err != nil {
-		return answer.Refusals{}, err
-	}
-	p.counted.last = now
-	return now.Since(p.counted.before), nil
+	return answer.ParseRefusals(words)
 }
 
 func (p *process) file(name string) control.CgroupControlFile {

@@ -25,7 +25,9 @@ type Log struct {
 	seen     [3]int64
 	size     int64 // kept bytes of both streams
 	closed   bool
+	dropped  bool
 	changed  chan struct{} // closed and replaced whenever the log grows or ends
+	cut      chan struct{} // closed when something is dropped for the first time
 }
 
 // segment is a run of bytes of one stream. Its data only ever grows, within
@@ -38,7 +40,7 @@ type segment struct {
 
 // New makes a log that keeps the first keep bytes of each stream.
 func New(keep int64) *Log {
-	return &Log{keep: keep, changed: make(chan struct{})}
+	return &Log{keep: keep, changed: make(chan struct{}), cut: make(chan struct{})}
 }
 
 // Append adds p, in whole or as far as it is kept. p may be reused afterwards.
@@ -51,6 +53,10 @@ func (l *Log) Append(stream execenv.Stream, p []byte) {
 	l.seen[stream] += int64(len(p))
 	if room := l.keep - l.kept[stream]; int64(len(p)) > room {
 		p = p[:max(room, 0)]
+		if !l.dropped {
+			l.dropped = true
+			close(l.cut)
+		}
 	}
 	if len(p) == 0 || l.closed {
 		return
@@ -100,6 +106,12 @@ func (l *Log) Truncated() bool {
 	defer l.mu.Unlock()
 	return l.seen != l.kept
 }
+
+// Cut is closed once something was dropped.
+func (l *Log) Cut() <-chan struct{} { return l.cut }
+
+// Keeps is how many bytes of each stream are kept at most.
+func (l *Log) Keeps() int64 { return l.keep }
 
 // Follow passes the log from offset from on to yield until the log has ended.
 // An offset past the end yields what comes there later, or nothing.

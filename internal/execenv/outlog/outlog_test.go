@@ -101,6 +101,22 @@ func TestCapReachedExactlyIsNotTruncated(t *testing.T) {
 	}
 }
 
+func TestCutIsToldWithTheFirstByteThatIsDropped(t *testing.T) {
+	l := New(3)
+	l.Append(execenv.Stderr, []byte("abc"))
+	select {
+	case <-l.Cut():
+		t.Fatal("all was kept, and the log says it was cut")
+	default:
+	}
+	l.Append(execenv.Stderr, []byte("d"))
+	l.Append(execenv.Stdout, []byte("defg")) // again
+	<-l.Cut()
+	if l.Keeps() != 3 {
+		t.Errorf("it keeps %d bytes", l.Keeps())
+	}
+}
+
 func TestWriterNeverWaitsForAStuckReader(t *testing.T) {
 	l := New(1 << 20)
 	stuck, release := make(chan struct{}), make(chan struct{})

@@ -111,9 +111,9 @@ func do(verb string, args []string) int {
 	case "alloc":
 		return alloc(num(0))
 	case "fill":
-		return fill(arg(0), len(args) > 1)
+		return fill(arg(0), args[1:])
 	case "touch":
-		return touch(arg(0), num(1), len(args) > 2)
+		return touch(arg(0), num(1), args[2:])
 	case "write":
 		return failed(os.WriteFile(arg(0), []byte(arg(1)), 0o644))
 	case "read":
@@ -241,9 +241,8 @@ func pattern(n int) []byte {
 	return p
 }
 
-// fill writes to a file until that fails, and says how far it came. If it is told
-// to cope, it makes room again and ends well.
-func fill(path string, cope bool) int {
+// fill writes to a file until that fails, and says how far it came.
+func fill(path string, then []string) int {
 	f, err := os.Create(path)
 	if err != nil {
 		return failed(err)
@@ -255,18 +254,18 @@ func fill(path string, cope bool) int {
 		written += n
 		if err != nil {
 			fmt.Println("written", written)
-			return coped(cope, path, err)
+			return refused(then, path, err)
 		}
 	}
 }
 
 // touch makes n empty files, or fewer, and says how many.
-func touch(dir string, n int64, cope bool) int {
+func touch(dir string, n int64, then []string) int {
 	for i := range n {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("f%d", i)))
 		if err != nil {
 			fmt.Println("created", i)
-			return coped(cope, dir, err)
+			return refused(then, dir, err)
 		}
 		_ = f.Close()
 	}
@@ -274,10 +273,14 @@ func touch(dir string, n int64, cope bool) int {
 	return 0
 }
 
-// coped ends as err says, or makes room and ends well.
-func coped(cope bool, path string, err error) int {
-	if cope {
+// refused ends as err says. If it is told to cope, it makes room and ends well;
+// if it is told to hold, it goes on.
+func refused(then []string, path string, err error) int {
+	switch strings.Join(then, " ") {
+	case "cope":
 		return failed(os.RemoveAll(path))
+	case "hold":
+		return forever()
 	}
 	return failed(err)
 }

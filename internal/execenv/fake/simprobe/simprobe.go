@@ -67,9 +67,9 @@ func Probe(p *fake.Proc) int {
 	case "flood":
 		return flood(p, arg(0), num(1))
 	case "fill":
-		return fill(p, arg(0), len(args) > 1)
+		return fill(p, arg(0), args[1:])
 	case "touch":
-		return touch(p, arg(0), num(1), len(args) > 2)
+		return touch(p, arg(0), num(1), args[2:])
 	case "write":
 		return failed(p, p.WriteFile(arg(0), []byte(arg(1))))
 	case "read":
@@ -154,7 +154,7 @@ func flood(p *fake.Proc, stream string, n int64) int {
 	return 0
 }
 
-func fill(p *fake.Proc, name string, cope bool) int {
+func fill(p *fake.Proc, name string, then []string) int {
 	if err := p.WriteFile(name, nil); err != nil {
 		return failed(p, err)
 	}
@@ -165,24 +165,27 @@ func fill(p *fake.Proc, name string, cope bool) int {
 		written += n
 		if err != nil {
 			say(p, fmt.Sprint("written ", written))
-			return coped(p, cope, name, err)
+			return refused(p, then, name, err)
 		}
 	}
 }
 
-func touch(p *fake.Proc, dir string, n int64, cope bool) int {
+func touch(p *fake.Proc, dir string, n int64, then []string) int {
 	for i := range n {
 		if err := p.WriteFile(fmt.Sprintf("%s/f%d", dir, i), nil); err != nil {
 			say(p, fmt.Sprint("created ", i))
-			return coped(p, cope, dir, err)
+			return refused(p, then, dir, err)
 		}
 	}
 	return say(p, fmt.Sprint("created ", n))
 }
 
-func coped(p *fake.Proc, cope bool, name string, err error) int {
-	if cope {
+func refused(p *fake.Proc, then []string, name string, err error) int {
+	switch strings.Join(then, " ") {
+	case "cope":
 		return failed(p, p.RemoveAll(name))
+	case "hold":
+		p.Pause()
 	}
 	return failed(p, err)
 }

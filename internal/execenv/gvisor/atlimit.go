@@ -1,0 +1,120 @@
+package gvisor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// limitInterval is how often the counters of a command that is to end at a limit
+// are read while it runs.
+const limitInterval = 25 * time.Millisecond
+
+// watchLimits kills the command once it has reached a limit at which it is to
+// end. It looks at the counters and not for events: what it misses while it
+// cannot read them is there the next time, and decide reads them once more.
+func (c *command) watchLimits() {
+	at := c.spec.EndAtLimit
+	if len(at) == 0 {
+		return
+	}
+	cut := c.log.Cut()
+	if !slices.Contains(at, run.LimitOutput) {
+		cut = nil
+	}
+	var tick <-chan time.Time
+	if len(at) > 1 || cut == nil {
+		ticker := time.NewTicker(limitInterval)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-c.box.ended:
+			return
+		case <-cut:
+		case <-tick:
+		}
+		var refused answer.Refusals
+		if tick != nil {
+			if total, err := c.proc.refusals(); err == nil {
+				refused = total.Since(c.proc.before)
+			}
+		}
+		if l, ok := first(c.touched(refused, false), at); ok {
+			c.end(l.EndsAt())
+			return
+		}
+	}
+}
+
+// touched lists the limits of run.AtLimits that the command has reached.
+func (c *command) touched(refused answer.Refusals, full bool) (hit []run.Limit) {
+	reached := map[run.Limit]bool{
+		run.LimitPIDs: refused.PIDs > 0,
+		// Of writes that no call refuses, a full place is the only trace.
+		run.LimitDisk:   refused.Disk > 0 || refused.Unseen > 0 && full,
+		run.LimitInodes: refused.Inodes > 0,
+		run.LimitOutput: c.log.Truncated(),
+	}
+	for _, l := range run.AtLimits() {
+		if reached[l] {
+			hit = append(hit, l)
+		}
+	}
+	return hit
+}
+
+// endsAt is the limit that the command is to end at and has reached. What it was
+// killed for first counts.
+func (c *command) endsAt(hit []run.Limit) (run.Limit, bool) {
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	if killed == "" {
+		return first(hit, c.spec.EndAtLimit)
+	}
+	l := run.Limit(killed)
+	return l, slices.Contains(c.spec.EndAtLimit, l)
+}
+
+func first(hit, at []run.Limit) (run.Limit, bool) {
+	i := slices.IndexFunc(hit, func(l run.Limit) bool { return slices.Contains(at, l) })
+	if i < 0 {
+		return "", false
+	}
+	return hit[i], true
+}
+
+// endedAt is the outcome at a limit, for a command whose own end may have come
+// sooner than the kill.
+func (c *command) endedAt(l run.Limit, own run.Outcome) run.Outcome {
+	how := "then killed"
+	c.mu.Lock()
+	killed := c.killed
+	c.mu.Unlock()
+	if killed == "" {
+		how = "its own end came first: " + own.String()
+	}
+	return run.Outcome{Kind: l.EndsAt(), Evidence: c.reached(l) + "; " + how}
+}
+
+// reached says by which count it reached a limit.
+func (c *command) reached(l run.Limit) string {
+	limits := c.box.spec.Limits
+	switch l {
+	case run.LimitPIDs:
+		return fmt.Sprintf("the sandbox's kernel refused it a process at the limit of %d", limits.PIDs)
+	case run.LimitDisk:
+		return fmt.Sprintf("the sandbox's kernel refused it a write at the limit of %d bytes", limits.DiskBytes)
+	case run.LimitInodes:
+		return fmt.Sprintf("the sandbox's kernel refused it a file at the limit of %d inodes", limits.Inodes)
+	default:
+		return fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", c.log.Keeps())
+	}
+}
