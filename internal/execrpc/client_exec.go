@@ -99,7 +99,7 @@ func (e *exec) WriteStdin(ctx context.Context, p []byte) (int, error) {
 		}
 		written += n
 		if f := res.Msg.GetFault(); f != nil {
-			return written, faultFromWire(f)
+			return written, answered(ctx, "write to command "+e.id, faultFromWire(f))
 		}
 		if n < len(piece) {
 			return written, fault.New(fault.Internal, "cannot understand the execution service: it wrote %d of %d bytes and gave no reason", n, len(piece))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -83,20 +84,39 @@ func errorFromWire(ctx context.Context, what string, err error) error {
 		return f
 	}
 	if f := detailOf(err); f != nil {
-		// The service saw the caller's deadline or departure: that is the
-		// caller's own context, reported as such.
-		if f.Code != fault.Unavailable || ctx.Err() == nil {
-			return f
-		}
+		return answered(ctx, what, f)
 	}
 	if ctx.Err() != nil {
-		return fault.Wrap(fault.Unavailable, ctx.Err(), "cannot %s: the caller's context ended first", what)
+		return contextEnded(ctx, what)
 	}
 	var ce *connect.Error
 	if errors.As(err, &ce) && ce.Code() == connect.CodeResourceExhausted && strings.Contains(ce.Message(), "larger than configured max") {
 		return fault.Wrap(fault.Invalid, err, "cannot %s: a message is larger than %d bytes", what, maxMessage)
 	}
 	return fault.Wrap(fault.Unavailable, err, "cannot %s: no answer from the execution service", what)
+}
+
+// answered is a fault that the service gave. If it saw the caller's deadline or
+// departure, that is the caller's own context and reported as such.
+func answered(ctx context.Context, what string, f *fault.Error) error {
+	if f.Code == fault.Unavailable && over(ctx) {
+		return contextEnded(ctx, what)
+	}
+	return f
+}
+
+func contextEnded(ctx context.Context, what string) error {
+	return fault.Wrap(fault.Unavailable, ctx.Err(), "cannot %s: the caller's context ended first", what)
+}
+
+// over reports whether the caller's context has ended. A deadline travels as a
+// number of whole milliseconds, so that the service sees it a little earlier, and
+// its answer may be here before the context knows.
+func over(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 50*time.Millisecond {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // detailOf is the fault the service put into err, or nil for an error of the

@@ -34,7 +34,7 @@ func endsAtLimits(c *C) {
 		{run.LimitPIDs, c.caps.Enforces.PIDs, []string{"forkstorm"}, ""},
 		{run.LimitDisk, c.caps.Enforces.Disk, []string{"fill", "/tmp/big", "hold"}, "/tmp/big"},
 		{run.LimitInodes, c.caps.Enforces.Inodes, []string{"touch", "/workspace/many", "5000", "hold"}, "/workspace/many"},
-		{run.LimitOutput, c.caps.Enforces.Output, []string{"flood", "stdout", "1000000000000"}, ""},
+		{run.LimitOutput, c.caps.Enforces.Output, []string{"flood", "stdout", endless}, ""},
 	} {
 		if !limit.enforced {
 			continue

@@ -133,7 +133,7 @@ func endedByLoss(c *C) {
 
 func lost(c *C) {
 	b, other := c.create(), c.create()
-	idle, busy := b.start("hold"), b.start("flood", "stdout", "100000000000")
+	idle, busy := b.start("hold"), b.start("flood", "stdout", endless)
 	idle.await("ready")
 	bystander := other.start("hold")
 	bystander.await("ready")
