@@ -11,8 +11,8 @@
 //   - B5. DeletePrefix deletes every key below a prefix that ends with "/".
 //   - B6. Keys are made by us: one or more names of a-z, A-Z, 0-9, ".", "_" and
 //     "-", with "/" between them, none of them "." or ".."; a name has 200 bytes
-//     at most, a key 512. Others fail with Invalid. A key may also be the
-//     beginning of another one ("a" and "a/b").
+//     at most, a key 512. Others fail with Invalid. Who has put "a/b" does not
+//     put "a" as well: many an S3 server cannot keep both.
 //   - B7. When the storage is away or full, calls fail with Unavailable or
 //     Exhausted and leave nothing behind; they work again when it is back.
 //   - B8. Memory does not grow with the size of a blob.

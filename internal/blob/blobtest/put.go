@@ -159,22 +159,6 @@ func noKeys(t *testing.T, s Storage) {
 	nothing(t, s)
 }
 
-func nestedKeys(t *testing.T, s Storage) {
-	all := []string{"a", "a/b", "a/b/c", "b/c", "b"}
-	for _, key := range all {
-		put(t, s, key, []byte(key))
-	}
-	for _, key := range all {
-		holds(t, s, key, []byte(key))
-	}
-	if err := s.Delete(t.Context(), "a/b"); err != nil {
-		t.Fatal(err)
-	}
-	isMissing(t, s, "a/b")
-	holds(t, s, "a/b/c", []byte("a/b/c"))
-	holds(t, s, "a", []byte("a"))
-}
-
 func concurrentKeys(n int) []string {
 	var all []string
 	for i := range n {

@@ -5,8 +5,8 @@
 //	ROOT/blobs/jobs,/ID,/artifact   the blob jobs/ID/artifact
 //	ROOT/tmp/NAME                   one that is being written
 //
-// A directory has a comma after its name, which no key has, so that "a" and
-// "a/b" are both possible. Nothing is reached through a symlink.
+// A directory has a comma after its name, which no key has, so that it is never
+// taken for a blob. Nothing is reached through a symlink.
 package dir
 
 import (
