@@ -3,7 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -25,7 +24,8 @@ type stdio struct {
 	in *os.File
 	// out and err are where its output is read; err is nil for a terminal.
 	out, err *os.File
-	terminal bool
+	// terminal is nil without one.
+	terminal *terminal
 }
 
 func newStdio(spec execenv.ExecSpec) (*stdio, error) {
@@ -54,35 +54,6 @@ func newStdio(spec execenv.ExecSpec) (*stdio, error) {
 		s.in = nil
 	}
 	return s, nil
-}
-
-func newTerminal(size execenv.WindowSize) (*stdio, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a terminal: %w", err)
-	}
-	var peer uintptr
-	err = withFD(master, func(fd int) error {
-		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-			return err
-		}
-		var errno unix.Errno
-		const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-		if peer, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags); errno != 0 {
-			return errno
-		}
-		return setSize(fd, size)
-	})
-	if err != nil {
-		master.Close()
-		return nil, fmt.Errorf("cannot make a terminal: %w", err)
-	}
-	slave := os.NewFile(peer, "terminal")
-	return &stdio{theirs: []*os.File{slave, slave, slave}, in: master, out: master, terminal: true}, nil
-}
-
-func setSize(fd int, size execenv.WindowSize) error {
-	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
 // withFD runs fn on a file's descriptor without taking it from the poller.
@@ -124,10 +95,14 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBytes); retu
 
 func (s *stdio) read(log *outlog.Log) *readers {
 	r := &readers{files: []*os.File{s.out}}
-	r.wg.Go(func() { drain(s.out, execenv.Stdout, log) })
+	stdout := func(p []byte) { log.Append(execenv.Stdout, p) }
+	if s.terminal != nil {
+		stdout = s.terminal.unpacked(stdout)
+	}
+	r.wg.Go(func() { drain(s.out, stdout) })
 	if s.err != nil {
 		r.files = append(r.files, s.err)
-		r.wg.Go(func() { drain(s.err, execenv.Stderr, log) })
+		r.wg.Go(func() { drain(s.err, func(p []byte) { log.Append(execenv.Stderr, p) }) })
 	}
 	return r
 }
@@ -145,14 +120,14 @@ func (r *readers) finish() {
 
 // drain reads until end of file, or until the deadline has passed and nothing
 // more is there.
-func drain(f *os.File, stream execenv.Stream, log *outlog.Log) {
+func drain(f *os.File, take func([]byte)) {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	for {
 		n, err := f.Read(*buf)
-		log.Append(stream, (*buf)[:n])
+		take((*buf)[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			drainNow(f, stream, log, *buf)
+			drainNow(f, take, *buf)
 			return
 		}
 		if err != nil {
@@ -163,14 +138,14 @@ func drain(f *os.File, stream execenv.Stream, log *outlog.Log) {
 }
 
 // drainNow reads what is in the pipe and no more than a pipe can hold.
-func drainNow(f *os.File, stream execenv.Stream, log *outlog.Log, buf []byte) {
+func drainNow(f *os.File, take func([]byte), buf []byte) {
 	_ = withFD(f, func(fd int) error {
 		for total := 0; total < 1<<20; {
 			n, err := unix.Read(fd, buf)
 			if n <= 0 || err != nil {
 				return err
 			}
-			log.Append(stream, buf[:n])
+			take(buf[:n])
 			total += n
 		}
 		return nil
@@ -182,7 +157,7 @@ type stdin struct {
 	mu     sync.Mutex // one writer at a time
 	state  sync.Mutex // guards what follows
 	file   *os.File
-	tty    bool
+	tty    *terminal // nil without one
 	closed bool
 }
 
@@ -211,15 +186,18 @@ func (s *stdin) write(ctx context.Context, p *process, data []byte) (int, error)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
-	n, err := file.Write(data)
-	if err == nil && tty {
-		if err := raiseTyped(file, p, data[:n]); err != nil {
-			return n, fault.Wrap(fault.Internal, err, "a signal that was typed did not arrive")
-		}
+	n, err := 0, error(nil)
+	if tty == nil {
+		n, err = file.Write(data)
+	} else {
+		n, err = tty.write(data, func(sig unix.Signal) error { return p.signal(sig, true) })
 	}
+	var failed *fault.Error
 	switch {
 	case err == nil:
 		return n, nil
+	case errors.As(err, &failed):
+		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, fault.Wrap(fault.Unavailable, ctx.Err(), "the program did not read its input in time")
 	case errors.Is(err, os.ErrClosed), errors.Is(err, unix.EPIPE), errors.Is(err, unix.EIO), errors.Is(err, io.ErrClosedPipe):
@@ -227,34 +205,6 @@ func (s *stdin) write(ctx context.Context, p *process, data []byte) (int, error)
 	default:
 		return n, fault.Wrap(fault.Internal, err, "cannot write the command's input")
 	}
-}
-
-// raiseTyped sends the signals that control characters stand for. The host's
-// terminal takes the characters out but knows no process of the sandbox.
-func raiseTyped(master *os.File, p *process, data []byte) error {
-	return withFD(master, func(fd int) error {
-		t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil || t.Lflag&unix.ISIG == 0 {
-			return err
-		}
-		for _, c := range data {
-			sig := unix.Signal(0)
-			switch c {
-			case t.Cc[unix.VINTR]:
-				sig = unix.SIGINT
-			case t.Cc[unix.VQUIT]:
-				sig = unix.SIGQUIT
-			case t.Cc[unix.VSUSP]:
-				sig = unix.SIGTSTP
-			default:
-				continue
-			}
-			if err := p.signal(sig, true); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // close lets the program read end of file. A terminal cannot be half closed:
@@ -267,7 +217,7 @@ func (s *stdin) close() {
 		return
 	}
 	s.closed = true
-	if s.tty {
+	if s.tty != nil {
 		_ = s.file.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = s.file.Write([]byte{4})
 		return
@@ -283,21 +233,4 @@ func (s *stdin) shut() {
 	if s.file != nil {
 		_ = s.file.SetWriteDeadline(time.Unix(1, 0))
 	}
-}
-
-func (s *stdin) resize(p *process, size execenv.WindowSize) error {
-	s.state.Lock()
-	file := s.file
-	s.state.Unlock()
-	if file == nil {
-		return nil
-	}
-	if err := withFD(file, func(fd int) error { return setSize(fd, size) }); err != nil {
-		if errors.Is(err, os.ErrClosed) {
-			return nil
-		}
-		return fault.Wrap(fault.Internal, err, "cannot resize the terminal")
-	}
-	_ = p.signal(unix.SIGWINCH, true)
-	return nil
 }
