@@ -1,11 +1,10 @@
-// Package artifact writes what comes out of a sandbox to a directory of the
-// host. The archive is hostile: a name in it is a claim, never a path that is
-// followed. Whatever arrives, nothing outside the directory is written, read or
-// linked to, and no more is written than the limits allow.
+// Package artifact takes what comes out of a sandbox: an archive that is hostile.
+// A name in it is a claim, never a path that is followed, and no more is taken
+// than the limits allow. Collect writes to a directory of the host, and nothing
+// outside that directory is written, read or linked to.
 package artifact
 
 import (
-	"archive/tar"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,10 +16,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-
-	"github.com/bmatcuk/doublestar/v4"
-
-	"github.com/agentdock/agentdock/internal/fault"
 )
 
 // Artifact is a file that was collected.
@@ -30,22 +25,6 @@ type Artifact struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Limits bound what is collected.
-type Limits struct {
-	Files      int
-	FileBytes  int64
-	TotalBytes int64
-}
-
-// DefaultLimits is what applies unless a caller asks for something else.
-func DefaultLimits() Limits {
-	return Limits{Files: 10_000, FileBytes: 256 << 20, TotalBytes: 256 << 20}
-}
-
-// entriesPerFile bounds entries that are not kept, as a multiple of Files: a
-// stream of nothing but directories must end too.
-const entriesPerFile = 20
-
 // Collect reads a tar stream and writes its regular files below dir; all else
 // in it is left out. Patterns are those the sandbox was asked for: it is not
 // trusted to have kept to them. A file is complete under its name or not
@@ -53,134 +32,45 @@ const entriesPerFile = 20
 //
 // It returns the files that are complete, also when it fails.
 func Collect(r io.Reader, dir *os.Root, patterns []string, limits Limits) ([]Artifact, error) {
-	c := &collector{
-		top: dir, patterns: patterns, limits: limits,
-		names: map[string]bool{}, files: map[file]string{}, buf: make([]byte, 128<<10),
-	}
+	c := &collector{top: dir, files: map[file]string{}, buf: make([]byte, 128<<10)}
 	defer c.leave()
-	in := tar.NewReader(r)
-	for {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return c.got, nil
-		}
-		if err != nil {
-			return c.got, fault.Wrap(fault.Invalid, err, "cannot read the archive of artifacts")
-		}
-		if err := c.entry(h, in); err != nil {
-			return c.got, err
-		}
-	}
+	_, err := Scan(r, patterns, limits, c.keep)
+	return c.got, err
 }
 
 // file identifies a file on the host.
 type file struct{ dev, ino uint64 }
 
 type collector struct {
-	top      *os.Root
-	patterns []string
-	limits   Limits
-
-	entries int
-	bytes   int64
-	got     []Artifact
-	names   map[string]bool
-	files   map[file]string
-	buf     []byte
+	top   *os.Root
+	got   []Artifact
+	files map[file]string
+	buf   []byte
 
 	// The directory the last file went to: files of one come together.
 	at     *os.Root
 	atName string
 }
 
-func (c *collector) entry(h *tar.Header, r io.Reader) error {
-	if c.entries++; c.entries > c.limits.Files*entriesPerFile {
-		return fault.New(fault.Exhausted, "cannot collect artifacts: the archive has more than %d entries; ask for less", c.entries-1)
-	}
-	name, err := checkName(h.Name)
+func (c *collector) keep(f File, r io.Reader) error {
+	sum, err := c.write(f, r)
 	if err != nil {
 		return err
 	}
-	if h.Typeflag != tar.TypeReg {
-		return nil // a link would lead where the sandbox wants
-	}
-	if !c.asked(name) {
-		return fault.New(fault.Invalid, "cannot collect artifact %q: it matches no pattern that was asked for", clip(name))
-	}
-	if c.names[name] {
-		return fault.New(fault.Invalid, "cannot collect artifact %q: the archive holds it twice", clip(name))
-	}
-	switch {
-	case len(c.got) >= c.limits.Files:
-		return fault.New(fault.Exhausted, "cannot collect artifacts: there are more than %d; ask for less", c.limits.Files)
-	case h.Size > c.limits.FileBytes:
-		return fault.New(fault.Exhausted, "cannot collect artifact %q: %d bytes are more than %d; raise the limit or ask for less", clip(name), h.Size, c.limits.FileBytes)
-	case h.Size > c.limits.TotalBytes-c.bytes:
-		return fault.New(fault.Exhausted, "cannot collect artifact %q: all together are more than %d bytes; raise the limit or ask for less", clip(name), c.limits.TotalBytes)
-	}
-	c.bytes += h.Size
-	c.names[name] = true
-	sum, err := c.write(name, h, r)
-	if err != nil {
-		var f *fault.Error
-		if errors.As(err, &f) {
-			return err
-		}
-		return fault.Wrap(fault.Invalid, err, "cannot collect artifact %q", clip(name))
-	}
-	c.got = append(c.got, Artifact{Path: name, Bytes: h.Size, SHA256: sum})
+	c.got = append(c.got, Artifact{Path: f.Path, Bytes: f.Bytes, SHA256: sum})
 	return nil
-}
-
-// checkName refuses every name that could lead out of the directory, or is
-// written so that it might look different to somebody else.
-func checkName(name string) (string, error) {
-	bad := func(why string) error {
-		return fault.New(fault.Invalid, "cannot collect artifacts: the name %q %s", clip(name), why)
-	}
-	switch {
-	case len(name) > 4096:
-		return "", bad("is too long")
-	case strings.HasPrefix(name, "/"):
-		return "", bad("is absolute")
-	case strings.IndexByte(name, 0) >= 0:
-		return "", bad("holds a NUL byte")
-	}
-	for _, elem := range strings.Split(name, "/") {
-		if elem == ".." {
-			return "", bad("holds '..'")
-		}
-		if len(elem) > 255 {
-			return "", bad("is too long")
-		}
-	}
-	return path.Clean(name), nil
-}
-
-// asked reports whether a pattern matches the name or a directory it is in.
-func (c *collector) asked(name string) bool {
-	if len(c.patterns) == 0 {
-		return name != "."
-	}
-	for n := name; n != "."; n = path.Dir(n) {
-		for _, p := range c.patterns {
-			if ok, err := doublestar.Match(path.Clean(p), n); ok && err == nil {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // write makes the file beside its final name and renames it there: that
 // replaces a link instead of following it, and never shows half a file.
-func (c *collector) write(name string, h *tar.Header, r io.Reader) (string, error) {
+func (c *collector) write(of File, r io.Reader) (string, error) {
+	name := of.Path
 	dirName, base := path.Split(name)
 	if err := c.enter(path.Clean(dirName)); err != nil {
 		return "", err
 	}
 	mode := fs.FileMode(0o644)
-	if h.Mode&0o111 != 0 {
+	if of.Executable {
 		mode = 0o755
 	}
 	part := ".agentdock-" + rand.Text()
@@ -188,7 +78,7 @@ func (c *collector) write(name string, h *tar.Header, r io.Reader) (string, erro
 	if err != nil {
 		return "", err
 	}
-	sum, id, err := c.fill(f, h.Size, mode, r)
+	sum, id, err := c.fill(f, of.Bytes, mode, r)
 	if err == nil {
 		err = c.vacate(base, name)
 	}
@@ -302,12 +192,4 @@ func (c *collector) leave() {
 		c.at.Close()
 		c.at = nil
 	}
-}
-
-// clip keeps hostile names in messages short.
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }
