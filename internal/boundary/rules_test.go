@@ -132,6 +132,13 @@ var importRules = []importRule{
 		Reason:   "what touches files of the host for a sandbox knows nothing else, so that it can be read as a whole",
 	},
 	{
+		Packages: []string{"./internal/enginesocket"},
+		Ours:     []string{"./internal/fault"},
+		SDKs:     []string{"golang.org/x/sys/..."},
+		NeverStd: []string{"net/..."},
+		Reason:   "what looks for a container engine must not be able to speak to one (A2)",
+	},
+	{
 		Packages: []string{"./internal/oneshot/..."},
 		Ours:     []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/artifact", "./internal/quantity"},
 		NeverStd: []string{"net/http/..."},
