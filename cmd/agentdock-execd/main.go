@@ -23,6 +23,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execd"
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/logging"
 	"github.com/agentdock/agentdock/internal/version"
 )
 
@@ -69,7 +70,7 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	if err := checkPrivileges(); err != nil {
 		return err
 	}
-	return serve(c, slog.New(slog.NewJSONHandler(stderr, nil)), open)
+	return serve(c, logging.New(stderr, slog.LevelInfo), open)
 }
 
 func serve(c config, log *slog.Logger, open opener) (err error) {

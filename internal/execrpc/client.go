@@ -43,6 +43,7 @@ func NewClient(ctx context.Context, hc *http.Client, base string) (*Client, erro
 			connect.WithReadMaxBytes(maxMessage),
 			connect.WithSendMaxBytes(maxMessage),
 			connect.WithAcceptCompression("gzip", nil, nil),
+			connect.WithInterceptors(traced{}),
 		),
 	}
 	res, err := c.rpc.GetCapabilities(ctx, connect.NewRequest(&execdv1.GetCapabilitiesRequest{}))

@@ -35,6 +35,7 @@ func NewServer(env execenv.Environment, log *slog.Logger) http.Handler {
 		// No compression: it costs more than a local socket, and a message
 		// cannot be small on the wire and large in memory.
 		connect.WithCompression("gzip", nil, nil),
+		connect.WithInterceptors(traced{}),
 		connect.WithRecover(s.recovered),
 	))
 	return endWithContext(mux)
@@ -115,6 +116,7 @@ func (s *server) Create(ctx context.Context, req *connect.Request[execdv1.Create
 	if err := s.creations.create(ctx, spec, string(req.Msg.GetAttempt())); err != nil {
 		return nil, s.fail(ctx, "Create", err)
 	}
+	s.log.InfoContext(ctx, "sandbox created", "sandbox", spec.ID)
 	return connect.NewResponse(&execdv1.CreateResponse{}), nil
 }
 
@@ -159,6 +161,7 @@ func (s *server) Destroy(ctx context.Context, req *connect.Request[execdv1.Destr
 		if err := s.env.Destroy(ctx, id); err != nil {
 			return nil, s.fail(ctx, "Destroy", err)
 		}
+		s.log.InfoContext(ctx, "sandbox destroyed", "sandbox", id)
 	}
 	return connect.NewResponse(&execdv1.DestroyResponse{}), nil
 }

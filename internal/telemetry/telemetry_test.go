@@ -1,0 +1,356 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/fake"
+	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/logging"
+	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/store"
+)
+
+// otlp takes spans as a collector does.
+type otlp struct {
+	url string
+
+	mu    sync.Mutex
+	spans map[string][]*tracepb.Span // by service
+}
+
+func newCollector(t *testing.T) *otlp {
+	o := &otlp{spans: map[string][]*tracepb.Span{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var req collector.ExportTraceServiceRequest
+		if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(body, &req) != nil {
+			t.Errorf("a bad export to %s: %v", r.URL.Path, err)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, rs := range req.GetResourceSpans() {
+			service := ""
+			for _, a := range rs.GetResource().GetAttributes() {
+				if a.GetKey() == "service.name" {
+					service = a.GetValue().GetStringValue()
+				}
+			}
+			for _, ss := range rs.GetScopeSpans() {
+				o.spans[service] = append(o.spans[service], ss.GetSpans()...)
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	o.url = server.URL
+	return o
+}
+
+func (o *otlp) named(t *testing.T, service, name string) *tracepb.Span {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.spans[service] {
+		if s.GetName() == name {
+			return s
+		}
+	}
+	t.Fatalf("%s sent no span %q", service, name)
+	return nil
+}
+
+// record keeps one job, as a database between two processes does.
+type record struct {
+	store.Store
+	job  store.NewJob
+	lost bool
+}
+
+func (r *record) CreateJob(_ context.Context, j store.NewJob) (run.Job, bool, error) {
+	r.job = j
+	return run.Job{ID: j.ID}, true, nil
+}
+
+func (r *record) Claim(context.Context, string, time.Duration) (store.Claimed, bool, error) {
+	return store.Claimed{Lease: store.Lease{JobID: r.job.ID, Fence: 1}, Job: run.Job{
+		ID: r.job.ID, TenantID: "t1", Attempt: 1, TraceParent: r.job.TraceParent, CreatedAt: time.Now().Add(-2 * time.Second),
+	}}, true, nil
+}
+
+func (r *record) Finish(context.Context, store.Lease, store.End) error { return r.gone() }
+func (r *record) Renew(context.Context, store.Lease, time.Duration) (bool, error) {
+	return false, r.gone()
+}
+
+func (r *record) gone() error {
+	if r.lost {
+		return fault.New(fault.Gone, "another has it")
+	}
+	return nil
+}
+
+func (r *record) Stats(context.Context) (store.Stats, error) {
+	if r.lost {
+		return store.Stats{}, fault.New(fault.Unavailable, "the database is away")
+	}
+	return store.Stats{ByState: map[run.State]int64{run.Queued: 7}, OldestQueued: 90 * time.Second}, nil
+}
+
+func start(t *testing.T, process, endpoint string) *Telemetry {
+	t.Helper()
+	if endpoint != "" {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+	}
+	env := func(name string) string {
+		if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+			return endpoint
+		}
+		return ""
+	}
+	tel, err := Start(t.Context(), process, env, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tel
+}
+
+// serve makes an execution service in memory and the way to it.
+func serve(t *testing.T, log io.Writer) execenv.Environment {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logger := logging.New(log, slog.LevelInfo)
+	server := execrpc.NewHTTPServer(execrpc.NewServer(fake.New(fake.Config{}), logger), nil, logger)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	client, err := execrpc.DialUnix(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// work is what a worker does with a job.
+func work(t *testing.T, s store.Store, env execenv.Environment, id string) {
+	t.Helper()
+	ctx := t.Context()
+	c, _, err := s.Claim(ctx, "w", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := env.Create(ctx, execenv.Spec{ID: id + "-1", Image: "default", Limits: run.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := sb.Exec(ctx, execenv.ExecSpec{ID: "step-0", Argv: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := x.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Destroy(ctx, sb.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Finish(ctx, c.Lease, store.End{State: run.Succeeded, Outcome: res.Outcome}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One trace from the caller's request to the command, over three processes and
+// the record.
+func TestOneTraceFromRequestToCommand(t *testing.T) {
+	const job = "5e1fe0b2-0000-4000-8000-000000000001"
+	const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	collected := newCollector(t)
+	db := &record{}
+
+	api := start(t, "agentdock-api", collected.url)
+	handler := api.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _, err := api.Store(db).CreateJob(r.Context(), store.NewJob{ID: job})
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusCreated)
+	}), func(*http.Request) string { return "/v1/jobs" })
+	req := httptest.NewRequest(http.MethodPost, "/v1/jobs", nil)
+	req.Header.Set("traceparent", caller)
+	handler.ServeHTTP(httptest.NewRecorder(), req)
+	if err := api.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	worker := start(t, "agentdock-worker", collected.url)
+	var log syncBuffer
+	work(t, worker.Store(db), worker.Environment("n1", serve(t, &log)), job)
+	if err := worker.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	request := collected.named(t, "agentdock-api", "POST /v1/jobs")
+	parents := map[string]*tracepb.Span{"job": request}
+	jobSpan := collected.named(t, "agentdock-worker", "job")
+	for _, name := range []string{"sandbox.create", "exec.start", "exec.wait", "sandbox.destroy"} {
+		parents[name] = jobSpan
+	}
+	if id := hex.EncodeToString(request.GetTraceId()); id != strings.Split(caller, "-")[1] {
+		t.Errorf("the request is in trace %s, its caller's is %s", id, caller)
+	}
+	for name, parent := range parents {
+		span := collected.named(t, "agentdock-worker", name)
+		if !bytes.Equal(span.GetTraceId(), request.GetTraceId()) || !bytes.Equal(span.GetParentSpanId(), parent.GetSpanId()) {
+			t.Errorf("%s is not below %s", name, parent.GetName())
+		}
+	}
+	if create := collected.named(t, "agentdock-worker", "sandbox.create"); !strings.Contains(log.String(),
+		`"msg":"sandbox created","sandbox":"`+job+`-1","trace_id":"`+hex.EncodeToString(create.GetTraceId())+`","span_id":"`+hex.EncodeToString(create.GetSpanId())+`"`) {
+		t.Errorf("the execution service's log does not name the trace: %s", log.String())
+	}
+}
+
+func TestTracesAreOffUnlessAskedFor(t *testing.T) {
+	for _, tc := range []struct {
+		env  map[string]string
+		want bool
+		err  bool
+	}{
+		{nil, false, false},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true, false},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, true, false},
+		{map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318"}, true, false},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, false, false},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, false, false},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "jaeger"}, false, true},
+	} {
+		on, err := tracing(func(name string) string { return tc.env[name] })
+		if on != tc.want || (err != nil) != tc.err {
+			t.Errorf("%v: %v, %v", tc.env, on, err)
+		}
+	}
+	tel, db := start(t, "p", ""), &record{}
+	if _, _, err := tel.Store(db).CreateJob(t.Context(), store.NewJob{ID: "j"}); err != nil || db.job.TraceParent != "" {
+		t.Errorf("a trace nobody asked for: %q, %v", db.job.TraceParent, err)
+	}
+}
+
+// A collector that is away holds nothing up.
+func TestACollectorThatIsAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tel := start(t, "p", "http://"+l.Addr().String())
+	_, end := tel.Span(t.Context(), "x")
+	end(nil)
+	begin := time.Now()
+	if err := tel.Stop(); err == nil {
+		t.Error("nothing was lost, although nobody took it")
+	}
+	if took := time.Since(begin); took > flushFor+2*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+}
+
+func scrapeText(m *Metrics) string {
+	w := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+func TestMetrics(t *testing.T) {
+	const job = "5e1fe0b2-0000-4000-8000-000000000002"
+	tel, db := start(t, "p", ""), &record{job: store.NewJob{ID: job}}
+	raw := serve(t, io.Discard)
+	env, s := tel.Environment("n1", raw), tel.Store(db)
+	tel.Metrics.Queue(db)
+	tel.Metrics.Sandboxes("n1", raw)
+
+	work(t, s, env, job)
+	if _, err := env.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.Create(t.Context(), execenv.Spec{ID: "left-1", Image: "default", Limits: run.DefaultLimits()}); err != nil {
+		t.Fatal(err)
+	}
+	tel.HTTP(http.NotFoundHandler(), func(*http.Request) string { return "" }).
+		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/some/path", nil))
+	// A lease that is lost is counted once, whatever fails because of it.
+	c, _, _ := s.Claim(t.Context(), "w", time.Minute)
+	db.lost = true
+	for range 3 {
+		_, _ = s.Renew(t.Context(), c.Lease, time.Minute)
+	}
+	text := scrapeText(tel.Metrics)
+	db.lost = false
+	healthy := scrapeText(tel.Metrics)
+	for _, line := range []string{
+		`agentdock_claim_delay_seconds_count 2`,
+		`agentdock_sandbox_create_seconds_count{node="n1",result="ok"} 2`,
+		`agentdock_exec_start_seconds_count{node="n1",result="ok"} 1`,
+		`agentdock_command_seconds_count{node="n1",outcome="exited"} 1`,
+		`agentdock_job_outcomes_total{outcome="exited",state="succeeded"} 1`,
+		`agentdock_leases_lost_total 1`,
+		`agentdock_sweeps_total{node="n1",result="ok"} 1`,
+		`agentdock_sandboxes_destroyed_total{node="n1",result="ok"} 1`,
+		`agentdock_live_sandboxes{node="n1"} 1`,
+		`agentdock_http_requests_total{method="other",route="none",status="404"} 1`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	// What cannot be seen is left out, and the rest is there.
+	if strings.Contains(text, "agentdock_jobs{") {
+		t.Error("jobs are counted although the record is away")
+	}
+	for _, line := range []string{`agentdock_jobs{state="queued"} 7`, `agentdock_jobs{state="running"} 0`, `agentdock_oldest_queued_seconds 90`} {
+		if !strings.Contains(healthy, line+"\n") {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	if err := tel.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// syncBuffer is written by a server and read by a test.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
