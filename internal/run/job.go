@@ -62,6 +62,11 @@ type JobSpec struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
+// MaxCommands is how many commands a job may have. It is not more than a sandbox
+// keeps of those that ended (package execenv): a worker that takes over finds
+// each of them, and none is run twice because it was forgotten.
+const MaxCommands = 64
+
 // Command is one program of a job.
 type Command struct {
 	Argv []string `json:"argv"`
