@@ -1,0 +1,265 @@
+package githubapp_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/checkout/checkouttest"
+	"github.com/agentdock/agentdock/internal/checkout/githubapp"
+	"github.com/agentdock/agentdock/internal/checkout/reason"
+)
+
+func start(t *testing.T) *checkouttest.GitHub {
+	g := checkouttest.Start(t)
+	g.Repo("acme", "app")
+	g.Private["acme/app"], g.Installed["acme"] = true, true
+	return g
+}
+
+func TestATokenForOneRepository(t *testing.T) {
+	g := start(t)
+	app, ctx := g.App(), context.Background()
+	token, err := app.Mint(ctx, "acme", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := g.Tokens()[0]
+	if !token.In("x "+secret+" y") || token.In("nothing of it") {
+		t.Error("the token does not find itself")
+	}
+	req, _ := http.NewRequest(http.MethodGet, g.URL, nil)
+	token.Authorize(req)
+	if user, got, _ := req.BasicAuth(); user != "x-access-token" || got != secret {
+		t.Errorf("a request carries %q, %q", user, got)
+	}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", token)
+	asJSON, _ := json.Marshal(token)
+	for _, text := range []string{fmt.Sprint(token), fmt.Sprintf("%v %+v %#v %s", token, token, token, token), log.String(), string(asJSON)} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the token prints itself: %q", text)
+		}
+	}
+	if g.Live() != 1 {
+		t.Errorf("%d tokens live before the end", g.Live())
+	}
+	if err := app.Revoke(ctx, token); err != nil || g.Live() != 0 {
+		t.Errorf("Revoke = %v, and %d tokens live", err, g.Live())
+	}
+	token.Authorize(req)
+	if _, got, _ := req.BasicAuth(); got != "" {
+		t.Error("the token is still there after its end")
+	}
+	if err := app.Revoke(ctx, token); err != nil {
+		t.Errorf("revoking again: %v", err)
+	}
+}
+
+func TestEndingAnExpiredTokenIsNoError(t *testing.T) {
+	g := start(t)
+	g.TokenLife = -time.Second
+	token, err := g.App().Mint(context.Background(), "acme", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.App().Revoke(context.Background(), token); err != nil {
+		t.Error(err)
+	}
+}
+
+// answer makes the API give that one.
+func answer(status int, message string, headers ...string) func(g *checkouttest.GitHub) {
+	return func(g *checkouttest.GitHub) {
+		g.API = func(w http.ResponseWriter, _ *http.Request) bool {
+			for i := 0; i < len(headers); i += 2 {
+				w.Header().Set(headers[i], headers[i+1])
+			}
+			w.WriteHeader(status)
+			_ = json.NewEncoder(w).Encode(map[string]string{"message": message})
+			return true
+		}
+	}
+}
+
+func grant(change func(answer map[string]any)) func(g *checkouttest.GitHub) {
+	return func(g *checkouttest.GitHub) { g.Grant = change }
+}
+
+func TestRefusals(t *testing.T) {
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := fmt.Sprint(time.Now().Add(90 * time.Second).Unix())
+	for name, tc := range map[string]struct {
+		change func(g *checkouttest.GitHub)
+		app    func(g *checkouttest.GitHub) *githubapp.App
+		want   reason.Code
+		says   string
+	}{
+		"another key": {app: func(g *checkouttest.GitHub) *githubapp.App { return g.AppAs(checkouttest.AppID, other) },
+			want: reason.AppRefused, says: "do not belong together"},
+		"another id": {app: func(g *checkouttest.GitHub) *githubapp.App { return g.AppAs("1", g.Key) },
+			want: reason.AppRefused, says: "do not belong together"},
+		"not installed": {change: func(g *checkouttest.GitHub) { g.Installed = map[string]bool{} },
+			want: reason.NotInstalled, says: "acme/app"},
+		"suspended": {change: func(g *checkouttest.GitHub) { g.Suspended["acme"] = true },
+			want: reason.Suspended, says: "its owner can lift that"},
+		"suspended meanwhile": {change: answer(403, "This installation has been suspended"), want: reason.Suspended, says: "suspended"},
+		"clock behind": {change: answer(401, "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+			"Date", time.Now().Add(-10*time.Minute).UTC().Format(http.TimeFormat)), want: reason.ClockSkew, says: "behind this machine's"},
+		"clock ahead": {change: answer(401, "'Expiration time' claim ('exp') must be a numeric value",
+			"Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)), want: reason.ClockSkew, says: "ahead of this machine's; set this machine's clock"},
+		"primary rate limit": {change: answer(403, "API rate limit exceeded", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", soon),
+			want: reason.RateLimited, says: "try again in 1m"},
+		"secondary rate limit": {change: answer(403, "You have exceeded a secondary rate limit", "Retry-After", "60"),
+			want: reason.RateLimited, says: "try again in 1m0s"},
+		"429":     {change: answer(429, ""), want: reason.RateLimited, says: "limit"},
+		"403":     {change: answer(403, "Resource not accessible by integration"), want: reason.PermissionDenied, says: "denies"},
+		"422":     {change: answer(422, "The permissions requested are not granted to this installation."), want: reason.PermissionDenied, says: "permission"},
+		"renamed": {change: answer(301, "Moved Permanently", "Location", "https://192.0.2.1/"), want: reason.NotFound, says: "new name"},
+		"500":     {change: answer(500, "Server Error"), want: reason.Unavailable, says: "status 500"},
+		"no JSON": {change: func(g *checkouttest.GitHub) {
+			g.API = func(w http.ResponseWriter, _ *http.Request) bool {
+				fmt.Fprint(w, "<html>")
+				return true
+			}
+		}, want: reason.Unavailable, says: "not what it should be"},
+		"more rights": {change: grant(func(a map[string]any) { a["permissions"] = map[string]string{"contents": "write", "metadata": "read"} }), want: reason.PermissionDenied, says: "may do more"},
+		"other rights": {change: grant(func(a map[string]any) {
+			a["permissions"] = map[string]string{"contents": "read", "issues": "read"}
+		}), want: reason.PermissionDenied, says: "may do more"},
+		"no rights": {change: grant(func(a map[string]any) { a["permissions"] = map[string]string{"metadata": "read"} }), want: reason.PermissionDenied, says: "does not read"},
+		"all repositories": {change: grant(func(a map[string]any) { delete(a, "repositories") }),
+			want: reason.PermissionDenied, says: "not for this repository alone"},
+		"two repositories": {change: grant(func(a map[string]any) {
+			a["repositories"] = []any{map[string]any{"full_name": "acme/app"}, map[string]any{"full_name": "acme/other"}}
+		}), want: reason.PermissionDenied, says: "not for this repository alone"},
+		"another repository": {change: grant(func(a map[string]any) {
+			a["repositories"] = []any{map[string]any{"full_name": "acme/other"}}
+		}), want: reason.PermissionDenied, says: "not for this repository alone"},
+		"for ever": {change: grant(func(a map[string]any) { a["expires_at"] = time.Now().Add(100 * time.Hour) }), want: reason.PermissionDenied, says: "too long"},
+		"no token": {change: grant(func(a map[string]any) { a["token"] = "" }), want: reason.PermissionDenied, says: "empty"},
+		"a header in the token": {change: grant(func(a map[string]any) { a["token"] = "x\r\nX-Other: y" }),
+			want: reason.PermissionDenied, says: "malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t)
+			if tc.change != nil {
+				tc.change(g)
+			}
+			app := g.App()
+			if tc.app != nil {
+				app = tc.app(g)
+			}
+			token, err := app.Mint(context.Background(), "acme", "app")
+			if token != nil || reason.Of(err) != tc.want || !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("Mint = %v, %v (%s), want %s that says %q", token, err, reason.Of(err), tc.want, tc.says)
+			}
+			if g.Live() != 0 && name != "no token" && name != "a header in the token" {
+				t.Error("a token that was refused still lives")
+			}
+			for _, secret := range g.Tokens() {
+				if strings.Contains(err.Error(), secret) {
+					t.Error("the error holds the token")
+				}
+			}
+		})
+	}
+}
+
+// A server that sends the signature back gets no echo of it into an error.
+func TestAnEchoedCredentialIsLeftOut(t *testing.T) {
+	g := start(t)
+	var sent string
+	g.API = func(w http.ResponseWriter, r *http.Request) bool {
+		sent = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(map[string]string{"message": "you sent " + sent})
+		return true
+	}
+	_, err := g.App().Mint(context.Background(), "acme", "app")
+	if sent == "" || reason.Of(err) != reason.PermissionDenied || strings.Contains(err.Error(), sent[:20]) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	g := start(t)
+	app, err := githubapp.New(githubapp.Config{ID: "1", Key: g.Key, API: "https://127.0.0.1:1", Transport: g.Egress().Transport()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := app.Mint(context.Background(), "acme", "app"); reason.Of(err) != reason.Unavailable {
+		t.Errorf("err = %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := g.App().Mint(ctx, "acme", "app"); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context ended: %v", err)
+	}
+	for _, name := range []string{"", "..", "a/b", "a b", "a?b", "a%2fb"} {
+		if _, err := g.App().Mint(context.Background(), "acme", name); reason.Of(err) != reason.BadSource {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	good, _ := rsa.GenerateKey(rand.Reader, 2048)
+	weak, _ := rsa.GenerateKey(rand.Reader, 1024)
+	curve, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	encode := func(typ string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}))
+	}
+	pkcs1 := encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(good))
+	der8, _ := x509.MarshalPKCS8PrivateKey(good)
+	ec8, _ := x509.MarshalPKCS8PrivateKey(curve)
+	public, _ := x509.MarshalPKIXPublicKey(&good.PublicKey)
+	lines := strings.Split(pkcs1, "\n")
+	for name, tc := range map[string]struct{ text, says string }{
+		"as GitHub gives it":    {pkcs1, ""},
+		"PKCS 8":                {encode("PRIVATE KEY", der8), ""},
+		"line breaks escaped":   {strings.ReplaceAll(pkcs1, "\n", `\n`), ""},
+		"spaces around":         {"\n  " + pkcs1 + "\n\n", ""},
+		"nothing":               {" \n", "it is empty"},
+		"a path":                {"/etc/agentdock/key.pem", "not its path"},
+		"line breaks gone":      {strings.ReplaceAll(pkcs1, "\n", " "), "line breaks are gone"},
+		"a line is missing":     {strings.Join(append(append([]string{}, lines[:5]...), lines[6:]...), "\n"), "damaged"},
+		"cut":                   {strings.Join(lines[:10], "\n"), "damaged or cut"},
+		"encrypted":             {encode("ENCRYPTED PRIVATE KEY", der8), "it is encrypted"},
+		"encrypted, older form": {"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB\n\nAAAA\n-----END RSA PRIVATE KEY-----\n", "it is encrypted"},
+		"public":                {encode("PUBLIC KEY", public), "it is a public key"},
+		"certificate":           {encode("CERTIFICATE", []byte("x")), "it is a certificate"},
+		"elliptic":              {encode("PRIVATE KEY", ec8), "no RSA key"},
+		"elliptic, older form":  {encode("EC PRIVATE KEY", []byte("x")), `"EC PRIVATE KEY"`},
+		"weak":                  {encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(weak)), "1024 bits"},
+		"two":                   {pkcs1 + pkcs1, "something after the key"},
+	} {
+		key, err := githubapp.ParseKey([]byte(tc.text))
+		if tc.says == "" {
+			if err != nil || !key.Equal(good) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want it to say %q", name, err, tc.says)
+		} else if strings.Contains(err.Error(), lines[3][:16]) {
+			t.Errorf("%s: the error holds some of the key", name)
+		}
+	}
+}
