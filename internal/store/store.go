@@ -57,6 +57,26 @@
 //   - L11. AddArtifact fails with Exhausted when the tenant would keep more bytes
 //     than its quota.
 //
+// # Tenants and what they own
+//
+//   - T1. KeyByHash finds a key with its tenant, usable or not: revoked, expired,
+//     of a disabled tenant. Keys and tenants are what was last put on record.
+//   - T2. A changed quota holds from the next call on.
+//   - U1. An upload can be read by its tenant only. StaleUploads and CreateJob
+//     never give one to both.
+//   - A1. Audit entries are only added: the database refuses changes. Whoever
+//     reads on from the last Seq misses none, however many are added at once.
+//
+// # After the end
+//
+//   - R1. Unsigned lists terminal jobs until SignJob gives them a receipt. The
+//     first receipt stays, and only a terminal job gets one.
+//   - R2. Expired lists and DeleteJob removes terminal jobs only. With a job go
+//     its log, labels and artifacts, and what they took of a quota.
+//   - R3. ActiveAttempts names exactly the attempts that a worker has, or had
+//     when it was lost, and that have not ended.
+//   - R4. Stats counts every job once.
+//
 // # Hints
 //
 //   - H1. Watch tells that a job may have changed, at some time after it did.
