@@ -344,6 +344,17 @@ func readInt(file string) (int64, error) {
 }
 
 // readKeys reads a flat keyed file: "name value" per line.
+// FileBytes is the part of the group's memory that caches files. The kernel
+// takes it back when memory is wanted.
+func (g *Group) FileBytes() (int64, error) {
+	controller := "memory"
+	if g.h.v2 {
+		controller = ""
+	}
+	kinds, err := readKeys(g.file(controller, "memory.stat"))
+	return kinds["active_file"] + kinds["inactive_file"], err
+}
+
 func readKeys(file string) (map[string]int64, error) {
 	f, err := os.Open(file)
 	if err != nil {
