@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -58,12 +59,15 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.UintSliceVar(&c.AllowedUIDs, "allowed-uids", c.AllowedUIDs, "users that may use the socket besides root and this service's own")
 	flags.StringVar(&c.StateDir, "state-dir", c.StateDir, "directory for what sandboxes need while they live")
 	flags.StringVar(&c.ImageDir, "image-dir", c.ImageDir, "directory with root images")
+	flags.StringVar(&c.DiskDir, "disk-dir", c.DiskDir, "directory for workspaces that are kept on disk; empty for the state directory")
 	flags.StringVar(&c.Guest, "guest", c.Guest, "the agentdock-guest program; empty for the one beside this program")
 	flags.StringVar(&c.CgroupParent, "cgroup-parent", c.CgroupParent, "control group below which sandboxes get theirs")
 	flags.Float64Var(&c.MaxCPU, "max-cpu", c.MaxCPU, "most cores for one sandbox")
 	flags.Var(&c.MaxMemory, "max-memory", "most memory for one sandbox (512m, 4g)")
 	flags.Int64Var(&c.MaxPIDs, "max-pids", c.MaxPIDs, "most processes and threads in one sandbox")
 	flags.Var(&c.MaxDisk, "max-disk", "most disk for one workspace")
+	flags.Var(&c.TotalDisk, "total-disk", "most disk for all workspaces that are kept on disk")
+	flags.Var(&c.KeepFree, "keep-free", "what a new workspace on disk must leave free of that disk")
 	flags.Int64Var(&c.MaxInodes, "max-inodes", c.MaxInodes, "most files in one workspace")
 	flags.Var(&c.MaxOutput, "max-output", "most bytes kept of each output stream of a command")
 	flags.DurationVar(&c.MaxWallClock, "max-wall-clock", c.MaxWallClock, "longest run of one command")
@@ -92,6 +96,9 @@ func (c config) check() error {
 		if !(v > 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("cannot start: --max-%s must be above 0", name)
 		}
+	}
+	if c.TotalDisk <= 0 || c.KeepFree < 0 {
+		return errors.New("cannot start: --total-disk must be above 0, and --keep-free not below")
 	}
 	for _, uid := range c.AllowedUIDs {
 		if uid > math.MaxUint32-1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/backing"
 	"github.com/agentdock/agentdock/internal/image"
 )
 
@@ -42,6 +43,7 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 	}
 	env, err := gvisor.New(gvisor.Config{
 		StateDir: c.StateDir, Guest: guest, Images: images{store}, CgroupParent: c.CgroupParent, Logger: log,
+		Disk: backing.Config{Dir: c.DiskDir, Total: int64(c.TotalDisk), KeepFree: int64(c.KeepFree)},
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot start: %w", err)

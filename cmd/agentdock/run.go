@@ -31,7 +31,8 @@ inherited. Its output is passed on as it comes. The last line on standard error
 says how it ended.
 
 Without --disk, the workspace may hold 256 MiB or half the memory, whichever is
-less: it is kept in memory.
+less, and is kept in memory. A larger one is kept on the host's disk, where its
+size is set aside before the program starts.
 
 Exit status: the program's own if it exited; 128+n if signal n ended it; 124 if
 the time limit did; 137 if it went over its memory or was killed at a limit of
@@ -50,7 +51,8 @@ count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.
 
 An execution service is started for the run, which takes root. Variables:
 ` + localexecd.BinaryEnv + ` names its program, ` + localexecd.DirEnv + ` the
-directory for what it needs meanwhile (` + localexecd.DefaultDir + `).`
+directory for what it needs meanwhile (` + localexecd.DefaultDir + `), ` + localexecd.DiskDirEnv + `
+the one for workspaces on disk (` + localexecd.DefaultDiskDir + `).`
 
 const runExample = `  # the sample repository's tests and build, keeping what it built
   agentdock run --fixture --artifact 'dist/**' --out build -- python3 tools/check.py

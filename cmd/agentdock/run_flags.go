@@ -153,7 +153,7 @@ func (f *runFlags) sendDir(ctx context.Context, dir *dirpack.Dir, req *oneshot.R
 	l := req.Limits
 	switch {
 	case survey.Blocks > l.DiskBytes:
-		return fault.New(fault.Exhausted, "cannot copy %q: its %s files take %s of disk, more than the limit of %s; raise --disk (and --memory, which has to hold the disk)",
+		return fault.New(fault.Exhausted, "cannot copy %q: its %s files take %s of disk, more than the limit of %s; raise --disk",
 			f.dir, quantity.Count(survey.Entries), quantity.Size(survey.Blocks), quantity.Size(l.DiskBytes))
 	case survey.Entries >= l.Inodes:
 		return fault.New(fault.Exhausted, "cannot copy %q: it holds %s files, more than the limit of %s; raise --inodes",

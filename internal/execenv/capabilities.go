@@ -32,6 +32,8 @@ type Capabilities struct {
 	Unprivileged bool
 	// ReadOnlyRoot: only the places of G2 can be written.
 	ReadOnlyRoot bool
+	// DiskBeyondMemory: the disk limit may be above the memory limit (G5).
+	DiskBeyondMemory bool
 }
 
 // Enforces has one field per limit.

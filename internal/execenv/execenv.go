@@ -123,6 +123,10 @@
 //     of an archive is not used after the method has returned, but for one
 //     Read or Write that was under way when ctx ended or the archive failed.
 //   - G4. Capabilities are constant for the life of an Environment.
+//   - G5. Where Capabilities.DiskBeyondMemory says so, a disk limit may be
+//     above the memory limit: as much can be written, and read again, by
+//     programs that the memory limit holds as ever. Elsewhere such a Spec
+//     fails with Unsupported.
 package execenv
 
 import (

@@ -94,6 +94,8 @@ func capabilitiesToWire(c execenv.Capabilities) *execdv1.Capabilities {
 		NetworkNone:  c.NetworkNone,
 		Unprivileged: c.Unprivileged,
 		ReadOnlyRoot: c.ReadOnlyRoot,
+
+		DiskBeyondMemory: c.DiskBeyondMemory,
 	}
 }
 
@@ -115,6 +117,8 @@ func capabilitiesFromWire(m *execdv1.Capabilities) (execenv.Capabilities, error)
 		NetworkNone:  m.GetNetworkNone(),
 		Unprivileged: m.GetUnprivileged(),
 		ReadOnlyRoot: m.GetReadOnlyRoot(),
+
+		DiskBeyondMemory: m.GetDiskBeyondMemory(),
 	}, nil
 }
 

@@ -57,7 +57,7 @@ type stubExec struct {
 func newStub() *stub { return &stub{boxes: map[string]*stubBox{}} }
 
 var stubCapabilities = execenv.Capabilities{
-	Name: "stub", Version: "1", Isolation: execenv.IsolationNone, TTY: true, ReadOnlyRoot: true,
+	Name: "stub", Version: "1", Isolation: execenv.IsolationNone, TTY: true, ReadOnlyRoot: true, DiskBeyondMemory: true,
 	Enforces: execenv.Enforces{CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true},
 }
 

@@ -38,11 +38,12 @@ type Setup struct {
 	Mounts []Mount
 }
 
-// Mount is one memory-backed writable place with both its quotas. The sandbox's
-// kernel takes an inode limit only from a mount made inside, which is why init
-// does it.
+// Mount is one writable place with both its quotas. The sandbox's kernel takes
+// an inode limit only from a mount made inside, which is why init does it.
 type Mount struct {
-	Path   string
+	Path string
+	// Type of the file system; it takes the options of tmpfs.
+	Type   string
 	Bytes  int64
 	Inodes int64
 	Mode   uint32
@@ -82,7 +83,7 @@ func Init(s Setup) error {
 func prepare(s Setup) (groups, error) {
 	for _, m := range s.Mounts {
 		data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%d", m.Bytes, m.Inodes, m.Mode, m.UID, m.UID)
-		if err := unix.Mount("tmpfs", m.Path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		if err := unix.Mount(m.Type, m.Path, m.Type, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 			return "", fmt.Errorf("cannot mount %s: %w", m.Path, err)
 		}
 	}

@@ -29,6 +29,10 @@ const (
 	DefaultDir = "/run/agentdock"
 	// DirEnv is the environment variable that names another directory.
 	DirEnv = "AGENTDOCK_RUNTIME_DIR"
+	// DefaultDiskDir is on a disk, which DefaultDir is usually not.
+	DefaultDiskDir = "/var/lib/agentdock"
+	// DiskDirEnv is the environment variable that names another one.
+	DiskDirEnv = "AGENTDOCK_DISK_DIR"
 	// BinaryEnv names the agentdock-execd program.
 	BinaryEnv = "AGENTDOCK_EXECD_BINARY"
 

@@ -45,6 +45,7 @@ func serve(args []string) int {
 	socket := flags.String("socket", "", "")
 	state := flags.String("state-dir", "", "")
 	flags.String("image-dir", "", "")
+	flags.String("disk-dir", "", "")
 	ready := flags.Int("ready-fd", -1, "")
 	exitWith := flags.Int("exit-with-fd", -1, "")
 	if err := flags.Parse(args); err != nil {

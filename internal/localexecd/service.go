@@ -1,6 +1,7 @@
 package localexecd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,9 @@ type Config struct {
 	Binary string
 	// ImageDir is the image store; empty is the service's own default.
 	ImageDir string
+	// DiskDir is where workspaces are that are large beside their memory:
+	// DiskDirEnv, or DefaultDiskDir. Files in it have no names.
+	DiskDir string
 	// StartTimeout and StopTimeout bound how long each may take.
 	StartTimeout, StopTimeout time.Duration
 }
@@ -36,6 +40,7 @@ func (c Config) complete() (Config, error) {
 	if c.Dir == "" {
 		c.Dir = DefaultDir
 	}
+	c.DiskDir = cmp.Or(c.DiskDir, os.Getenv(DiskDirEnv), DefaultDiskDir)
 	if c.StartTimeout == 0 {
 		c.StartTimeout = time.Minute
 	}
@@ -44,7 +49,7 @@ func (c Config) complete() (Config, error) {
 	}
 	// The service starts in another directory than ours.
 	var err error
-	for _, path := range []*string{&c.Dir, &c.ImageDir} {
+	for _, path := range []*string{&c.Dir, &c.ImageDir, &c.DiskDir} {
 		if *path == "" {
 			continue
 		}
@@ -110,7 +115,7 @@ func (s *Service) launch() (ready *os.File, err error) {
 	}
 	defer theirReady.Close()
 	defer theirExit.Close()
-	args := []string{"--socket", s.instance.socket(), "--state-dir", s.instance.state(), "--ready-fd", "3", "--exit-with-fd", "4"}
+	args := []string{"--socket", s.instance.socket(), "--state-dir", s.instance.state(), "--disk-dir", s.cfg.DiskDir, "--ready-fd", "3", "--exit-with-fd", "4"}
 	if s.cfg.ImageDir != "" {
 		args = append(args, "--image-dir", s.cfg.ImageDir)
 	}

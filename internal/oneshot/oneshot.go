@@ -167,7 +167,7 @@ func putFiles(ctx context.Context, sb execenv.Sandbox, req Request, sinks Sinks)
 	case packErr != nil && !errors.Is(packErr, errNotTaken):
 		return packErr
 	case fault.Is(putErr, fault.Exhausted):
-		return fault.Wrap(fault.Exhausted, putErr, "the files do not fit into the workspace; raise --disk or --inodes (and --memory, which has to hold the disk)")
+		return fault.Wrap(fault.Exhausted, putErr, "the files do not fit into the workspace; raise --disk or --inodes")
 	case putErr != nil:
 		return fmt.Errorf("cannot copy the files: %w", putErr)
 	}

@@ -17,7 +17,7 @@ type Limits struct {
 	// MilliCPU is processor time per second, in thousandths of a core.
 	MilliCPU int64 `json:"milli_cpu"`
 	// MemoryBytes bounds everything the sandbox keeps in memory: programs,
-	// the sandboxed kernel itself, and files in a memory-backed workspace.
+	// the sandboxed kernel itself, and files that are kept there.
 	MemoryBytes int64 `json:"memory_bytes"`
 	// PIDs bounds processes and threads alive at once.
 	PIDs int64 `json:"pids"`

@@ -132,6 +132,8 @@ func (o Outcome) String() string {
 
 // Usage is what a sandbox used. A value an environment cannot measure is 0.
 type Usage struct {
+	// MemoryBytes is without what the host only caches of a workspace that is
+	// on disk. There the peak is the highest of regular samples.
 	MemoryBytes     int64         `json:"memory_bytes"`
 	PeakMemoryBytes int64         `json:"peak_memory_bytes"`
 	CPU             time.Duration `json:"cpu"`

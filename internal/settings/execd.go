@@ -21,6 +21,7 @@ type Execd struct {
 	AllowedClients []string `env:"AGENTDOCK_EXECD_ALLOWED_CLIENTS" help:"DNS or URI names of clients, separated by commas; none: all of the authority"`
 	StateDir       string   `env:"AGENTDOCK_EXECD_STATE_DIR" help:"directory for what sandboxes need while they live"`
 	ImageDir       string   `env:"AGENTDOCK_EXECD_IMAGE_DIR" help:"directory with root images; read only"`
+	DiskDir        string   `env:"AGENTDOCK_EXECD_DISK_DIR" help:"directory for workspaces that are kept on disk, as those above half their memory limit are; not in memory and not mounted noexec; empty for the state directory"`
 	Guest          string   `env:"AGENTDOCK_EXECD_GUEST" help:"the agentdock-guest program; empty for the one beside this program"`
 	CgroupParent   string   `env:"AGENTDOCK_EXECD_CGROUP_PARENT" help:"control group below which sandboxes get theirs"`
 
@@ -28,6 +29,8 @@ type Execd struct {
 	MaxMemory    Size          `env:"AGENTDOCK_EXECD_MAX_MEMORY" help:"most memory for one sandbox (512m, 4g)"`
 	MaxPIDs      int64         `env:"AGENTDOCK_EXECD_MAX_PIDS" help:"most processes and threads in one sandbox"`
 	MaxDisk      Size          `env:"AGENTDOCK_EXECD_MAX_DISK" help:"most disk for one workspace"`
+	TotalDisk    Size          `env:"AGENTDOCK_EXECD_TOTAL_DISK" help:"most disk for all workspaces together that are kept on disk"`
+	KeepFree     Size          `env:"AGENTDOCK_EXECD_KEEP_FREE" help:"what a new workspace must leave free of that disk"`
 	MaxInodes    int64         `env:"AGENTDOCK_EXECD_MAX_INODES" help:"most files in one workspace"`
 	MaxOutput    Size          `env:"AGENTDOCK_EXECD_MAX_OUTPUT" help:"most bytes kept of each output stream of a command"`
 	MaxWallClock time.Duration `env:"AGENTDOCK_EXECD_MAX_WALL_CLOCK" help:"longest run of one command"`
@@ -48,6 +51,8 @@ func DefaultExecd() Execd {
 		MaxMemory:    Size(most.MemoryBytes),
 		MaxPIDs:      most.PIDs,
 		MaxDisk:      Size(most.DiskBytes),
+		TotalDisk:    Size(1024 * run.GiB),
+		KeepFree:     Size(run.GiB),
 		MaxInodes:    most.Inodes,
 		MaxOutput:    Size(most.OutputBytes),
 		MaxWallClock: most.WallClock,

@@ -14,13 +14,14 @@ type CLI struct {
 	Key         Secret `env:"AGENTDOCK_API_KEY" help:"key that opens the API"`
 	Config      string `env:"AGENTDOCK_CONFIG" help:"config file with url and api_key, mode 0600; empty for agentdock/config.json in the user's config directory"`
 	RuntimeDir  string `env:"AGENTDOCK_RUNTIME_DIR" help:"directory for what a private execution service needs"`
+	DiskDir     string `env:"AGENTDOCK_DISK_DIR" help:"directory in which a private execution service keeps workspaces on disk"`
 	ExecdBinary string `env:"AGENTDOCK_EXECD_BINARY" help:"the agentdock-execd program; empty for the one beside agentdock, or in PATH"`
 	ImageDir    string `env:"AGENTDOCK_IMAGE_DIR" help:"image store"`
 }
 
 // DefaultCLI is what it does when nothing is set.
 func DefaultCLI() CLI {
-	return CLI{RuntimeDir: "/run/agentdock", ImageDir: "/var/lib/agentdock/images"}
+	return CLI{RuntimeDir: "/run/agentdock", DiskDir: "/var/lib/agentdock", ImageDir: "/var/lib/agentdock/images"}
 }
 
 // process is a program and what it reads.

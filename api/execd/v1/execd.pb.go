@@ -461,17 +461,18 @@ func (x *Fault) GetMessage() string {
 }
 
 type Capabilities struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Isolation     Isolation              `protobuf:"varint,3,opt,name=isolation,proto3,enum=agentdock.execd.v1.Isolation" json:"isolation,omitempty"`
-	Enforces      *Enforces              `protobuf:"bytes,4,opt,name=enforces,proto3" json:"enforces,omitempty"`
-	Tty           bool                   `protobuf:"varint,5,opt,name=tty,proto3" json:"tty,omitempty"`
-	NetworkNone   bool                   `protobuf:"varint,6,opt,name=network_none,json=networkNone,proto3" json:"network_none,omitempty"`
-	Unprivileged  bool                   `protobuf:"varint,7,opt,name=unprivileged,proto3" json:"unprivileged,omitempty"`
-	ReadOnlyRoot  bool                   `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version          string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Isolation        Isolation              `protobuf:"varint,3,opt,name=isolation,proto3,enum=agentdock.execd.v1.Isolation" json:"isolation,omitempty"`
+	Enforces         *Enforces              `protobuf:"bytes,4,opt,name=enforces,proto3" json:"enforces,omitempty"`
+	Tty              bool                   `protobuf:"varint,5,opt,name=tty,proto3" json:"tty,omitempty"`
+	NetworkNone      bool                   `protobuf:"varint,6,opt,name=network_none,json=networkNone,proto3" json:"network_none,omitempty"`
+	Unprivileged     bool                   `protobuf:"varint,7,opt,name=unprivileged,proto3" json:"unprivileged,omitempty"`
+	ReadOnlyRoot     bool                   `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
+	DiskBeyondMemory bool                   `protobuf:"varint,9,opt,name=disk_beyond_memory,json=diskBeyondMemory,proto3" json:"disk_beyond_memory,omitempty"` // a disk limit may be above the memory limit
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
@@ -556,6 +557,13 @@ func (x *Capabilities) GetUnprivileged() bool {
 func (x *Capabilities) GetReadOnlyRoot() bool {
 	if x != nil {
 		return x.ReadOnlyRoot
+	}
+	return false
+}
+
+func (x *Capabilities) GetDiskBeyondMemory() bool {
+	if x != nil {
+		return x.DiskBeyondMemory
 	}
 	return false
 }
@@ -3595,7 +3603,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x18api/execd/v1/execd.proto\x12\x12agentdock.execd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n" +
 	"\x05Fault\x121\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1d.agentdock.execd.v1.FaultCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xb2\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xe0\x02\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12;\n" +
@@ -3604,7 +3612,8 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x03tty\x18\x05 \x01(\bR\x03tty\x12!\n" +
 	"\fnetwork_none\x18\x06 \x01(\bR\vnetworkNone\x12\"\n" +
 	"\funprivileged\x18\a \x01(\bR\funprivileged\x12$\n" +
-	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\"\xab\x01\n" +
+	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\x12,\n" +
+	"\x12disk_beyond_memory\x18\t \x01(\bR\x10diskBeyondMemory\"\xab\x01\n" +
 	"\bEnforces\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\bR\x03cpu\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\x12\x12\n" +

@@ -20,6 +20,8 @@ var limitCases = []testCase{
 	{clause: "X9", name: "limits_that_another_touched_are_not_named", run: touchedByAnother},
 	{clause: "X9", name: "limits_that_were_not_touched_are_not_named", run: untouched},
 	{clause: "G2", name: "tmp_and_shm_have_limits", needs: needsDisk, run: smallTmp},
+	{clause: "G5", name: "disk_beyond_memory_can_be_filled_and_read", needs: needsDiskBeyondMemory, run: largeDisk},
+	{clause: "G5", name: "disk_beyond_memory_leaves_the_other_limits", needs: needsDiskBeyondMemory, run: largeDiskLimits},
 }
 
 func (c *C) touched(what string, out run.Outcome, want run.Limit) {
@@ -192,4 +194,44 @@ func smallTmp(c *C) {
 		c.exited("fill "+dir, r.Outcome, int(syscall.ENOSPC))
 		b.output("remove", dir+"/big")
 	}
+}
+
+// large asks for twice as much disk as memory.
+func large(s *execenv.Spec) {
+	s.Limits.MemoryBytes, s.Limits.DiskBytes, s.Limits.Inodes = 64*run.MiB, 128*run.MiB, 64
+}
+
+func largeDisk(c *C) {
+	b := c.create(large)
+	r := b.run("fill", "/workspace/big")
+	c.exited("fill", r.Outcome, int(syscall.ENOSPC))
+	c.touched("fill", r.Outcome, run.LimitDisk)
+	var n int64
+	if _, err := fmt.Sscanf(r.stdout, "written %d", &n); err != nil || n < 112*run.MiB || n > 128*run.MiB {
+		c.Errorf("of 128 MiB less the probe, %d bytes could be written: %q", n, r.stdout)
+	}
+	if got, want := b.output("intact", "/workspace/big"), fmt.Sprintf("intact %d\n", n); got != want {
+		c.Errorf("after %q it prints %q", r.stdout, got)
+	}
+	usage, err := b.Usage(c.ctx())
+	c.ok("Usage", err)
+	if usage.MemoryBytes > 64*run.MiB || (usage.DiskBytes != 0 && usage.DiskBytes < n) {
+		c.Errorf("Usage has %d bytes of memory and %d of disk after %d were written", usage.MemoryBytes, usage.DiskBytes, n)
+	}
+	b.output("remove", "/workspace/big")
+	b.output("write", "/workspace/small", "room again")
+}
+
+func largeDiskLimits(c *C) {
+	b := c.create(large)
+	b.output("mkdir", "/workspace/many")
+	r := b.run("touch", "/workspace/many", "5000")
+	c.exited("touch", r.Outcome, int(syscall.ENOSPC))
+	c.touched("touch", r.Outcome, run.LimitInodes)
+	b.output("remove", "/workspace/many")
+	r = b.run("fill", "/tmp/big")
+	c.exited("fill /tmp", r.Outcome, int(syscall.ENOSPC))
+	r = b.run("alloc", fmt.Sprint(run.GiB))
+	c.kind("more memory than the limit", r.Outcome, run.OutOfMemory)
+	c.touched("more memory than the limit", r.Outcome, run.LimitMemory)
 }

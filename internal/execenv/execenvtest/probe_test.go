@@ -2,6 +2,7 @@ package execenvtest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -58,6 +59,32 @@ func TestProbeFloodsThePattern(t *testing.T) {
 	out, st := runProbe(t, exec.Command(hostProbe(t), "flood", "stdout", "1000003"))
 	if st != 0 || out != patternOf(1000003) {
 		t.Errorf("status %v, %d bytes", st, len(out))
+	}
+}
+
+func TestProbeSeesWhatWasChanged(t *testing.T) {
+	p := hostProbe(t)
+	var written []byte
+	for offset := uint64(0); offset < 48<<10; offset += 16 << 10 {
+		written = append(written, bytes.Repeat([]byte("fill"), 4094)...)
+		written = binary.LittleEndian.AppendUint64(written, offset)
+	}
+	written = written[:40<<10]
+	file := filepath.Join(t.TempDir(), "file")
+	for _, tc := range []struct {
+		flip int
+		want string
+	}{{-1, "intact 40960\n"}, {3, "changed after 0\n"}, {20 << 10, "changed after 16384\n"}, {40<<10 - 1, "changed after 32768\n"}} {
+		contents := bytes.Clone(written)
+		if tc.flip >= 0 {
+			contents[tc.flip]++
+		}
+		if err := os.WriteFile(file, contents, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := runProbe(t, exec.Command(p, "intact", file)); out != tc.want {
+			t.Errorf("with byte %d changed it prints %q, want %q", tc.flip, out, tc.want)
+		}
 	}
 }
 

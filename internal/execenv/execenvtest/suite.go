@@ -16,7 +16,7 @@
 //	family FILE · daemon FILE [stop]
 //	                     a child, a detached one, that beats in FILE
 //	ps                   the processes to be seen
-//	alloc N · fill FILE [cope|hold] · touch DIR N [cope|hold]
+//	alloc N · intact FILE · fill FILE [cope|hold] · touch DIR N [cope|hold]
 //	                     until an error, then makes room or goes on
 //	write · read · remove · mkdir · symlink · mkfifo · mksock · tree
 //	writable · id · net [tcp:ADDR | udp:ADDR | lookup:NAME]…
@@ -170,6 +170,10 @@ func needsPIDs(caps execenv.Capabilities, _ Harness) string {
 
 func needsDisk(caps execenv.Capabilities, _ Harness) string {
 	return unless(caps.Enforces.Disk, "disk limit")
+}
+
+func needsDiskBeyondMemory(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.Enforces.Disk && caps.Enforces.Memory && caps.DiskBeyondMemory, "disk limit above the memory limit")
 }
 
 func needsInodes(caps execenv.Capabilities, _ Harness) string {

@@ -310,6 +310,23 @@ var commandMutants = []mutant{
 	{"X10_lost_sandbox_ends_its_commands", "a lost sandbox shows as cancelled", becomes(run.InfrastructureLost, run.Outcome{Kind: run.Cancelled})},
 	{"G1_no_interface_but_loopback_and_no_way_out", "there is a network", prints("net", "interface lo\ninterface eth0\ntry tcp:8.8.8.8:53 fast ok")},
 	{"G2_only_three_places_are_writable", "/etc is writable", prints("writable", "dir /workspace\ndir /tmp\ndir /dev/shm\ndir /etc")},
+	{"G5_disk_beyond_memory_can_be_filled_and_read", "the memory limit bounds the disk too", creating(func(ctx context.Context, spec *execenv.Spec) context.Context {
+		spec.Limits.DiskBytes = min(spec.Limits.DiskBytes, spec.Limits.MemoryBytes)
+		return ctx
+	})},
+	{"G5_disk_beyond_memory_can_be_filled_and_read", "what is read is not what was written", prints("intact", "changed after 16384")},
+	{"G5_disk_beyond_memory_leaves_the_other_limits", "a large disk has no inode limit", creating(func(ctx context.Context, spec *execenv.Spec) context.Context {
+		if spec.Limits.DiskBytes > spec.Limits.MemoryBytes {
+			spec.Limits.Inodes = 1 << 20
+		}
+		return ctx
+	})},
+	{"G5_disk_beyond_memory_leaves_the_other_limits", "a large disk raises the memory limit", creating(func(ctx context.Context, spec *execenv.Spec) context.Context {
+		if spec.Limits.DiskBytes > spec.Limits.MemoryBytes {
+			spec.Limits.MemoryBytes = 4 * run.GiB
+		}
+		return ctx
+	})},
 }
 
 var streamMutants = []mutant{

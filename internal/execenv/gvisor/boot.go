@@ -17,6 +17,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -41,7 +42,11 @@ func (b *box) boot(ctx context.Context, image string) error {
 	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
 		return failed(err)
 	}
-	spec, err := containerSpec(b.spec, b.user, image, b.env.guestImage(), b.env.emptyRoot())
+	files, err := b.takeDisk()
+	if err != nil {
+		return err
+	}
+	spec, err := containerSpec(b.spec, b.user, files, image, b.env.guestImage(), b.env.emptyRoot())
 	if err != nil {
 		return failed(err)
 	}
@@ -59,9 +64,13 @@ func (b *box) boot(ctx context.Context, image string) error {
 	}
 	// Attached: the kernel kills the sentry when this process dies, however it
 	// dies.
+	passed := map[int]*os.File{guest.ControlFD: theirs}
+	if b.disk != nil {
+		passed[diskFD] = b.disk.File
+	}
 	c, err := container.New(b.env.conf, container.Args{
 		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
-		PassFiles: map[int]*os.File{3: theirs},
+		PassFiles: passed,
 	})
 	if err != nil {
 		return failed(err)
@@ -86,6 +95,9 @@ func (b *box) boot(ctx context.Context, image string) error {
 	}
 	if err := b.control.Ready(time.Now().Add(bootTimeout)); err != nil {
 		return failed(err)
+	}
+	if err := b.holdDisk(); err != nil {
+		return err
 	}
 	if err := b.given(ctx); err != nil {
 		return err

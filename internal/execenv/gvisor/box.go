@@ -15,6 +15,7 @@ import (
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/backing"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -41,6 +42,9 @@ type box struct {
 	watched   bool             // ended will be closed
 	sentry    *sandbox.Sandbox // of container; its methods may be called concurrently
 	control   *answer.Init
+	onDisk    bool          // where the files are; set before made is closed
+	disk      *backing.File // nil if they are in memory
+	watching  sync.WaitGroup
 
 	startMu sync.Mutex // see startText
 	// lifetime is nil without one. It is stopped when the sandbox is freed.
@@ -56,6 +60,8 @@ type box struct {
 	finished []string // IDs of ended execs, oldest first
 	// counted is what was refused in each slot before it was last free.
 	counted map[int]answer.Refusals
+	// peakMemory is the highest use that was seen, see usageOf.
+	peakMemory int64
 }
 
 func newBox(e *Environment, spec execenv.Spec, digest string) *box {
@@ -142,6 +148,9 @@ func (b *box) free() error {
 	}
 	for _, c := range b.commands() {
 		<-c.done
+	}
+	if err := b.giveDisk(); err != nil {
+		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.spec.ID)
 	}
 	if err := os.RemoveAll(b.dir()); err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.spec.ID)

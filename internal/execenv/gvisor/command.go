@@ -158,7 +158,7 @@ func (c *command) start() {
 		// cannot start any more, and that is not the program's doing.
 		if stats, err := c.box.group.Stats(); err == nil && stats.OOMKills > 0 {
 			c.box.abandon("it went over its memory limit")
-			c.finish(outOfMemory(stats, c.box.spec.Limits), usageOf(stats))
+			c.finish(outOfMemory(stats, c.box.spec.Limits), c.box.usageOf(stats))
 			return
 		}
 		c.finish(run.Outcome{Kind: run.NotStarted, Evidence: notStarted.reason}, run.Usage{})

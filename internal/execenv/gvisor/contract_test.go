@@ -52,13 +52,17 @@ func newTestEnvironment(t *testing.T) execenv.Environment {
 	return openTestEnvironment(t, t.TempDir())
 }
 
-func openTestEnvironment(t *testing.T, stateDir string) *testEnvironment {
+func openTestEnvironment(t *testing.T, stateDir string, changes ...func(*Config)) *testEnvironment {
 	t.Helper()
 	files, err := testFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Config{StateDir: stateDir, Guest: files.guest, Images: files, CgroupParent: testenv.CgroupParent})
+	cfg := Config{StateDir: stateDir, Guest: files.guest, Images: files, CgroupParent: testenv.CgroupParent}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	e, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

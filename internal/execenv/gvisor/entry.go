@@ -26,9 +26,10 @@ import (
 func Entry() {
 	switch {
 	case filepath.Base(os.Args[0]) == "runsc-sandbox":
-		os.Args = sentryArguments(os.Args)
+		args, disk := takeDiskFile(sentryArguments(os.Args))
+		os.Args = args
 		collectLater()
-		adapt(linux.AMD64)
+		adapt(linux.AMD64, disk)
 	case filepath.Base(os.Args[0]) == "runsc-gofer":
 	case os.Args[0] == "/proc/self/exe" && len(os.Args) > 2 && os.Args[1] == "umount":
 		// Started by the sentry itself to take /proc out of its root.

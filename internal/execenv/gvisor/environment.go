@@ -6,8 +6,9 @@
 // gVisor's seccomp allow-list, in a cgroup with the limits.
 //
 // Its root file system is an EROFS image, which it gets as an open file, and
-// everything that can be written is its own memory: it has no way to a file of
-// the host, and no file server runs beside it.
+// everything that can be written is its own memory, or for a large workspace a
+// file without a name: it has no path to a file of the host, and no file server
+// runs beside it.
 package gvisor
 
 import (
@@ -29,8 +30,8 @@ import (
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/backing"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/run"
 )
 
 // Images finds root images.
@@ -51,7 +52,10 @@ type Config struct {
 	// CgroupParent is the group in which this Environment makes its own;
 	// "agentdock" if empty.
 	CgroupParent string
-	Logger       *slog.Logger
+	// Disk says where and how much of a disk workspaces that are larger than
+	// memory may take. Its Dir may be shared; StateDir if empty.
+	Disk   backing.Config
+	Logger *slog.Logger
 }
 
 // Environment implements execenv.Environment.
@@ -64,6 +68,9 @@ type Environment struct {
 	log       *slog.Logger
 	// freeTimeout bounds one attempt to free a sandbox.
 	freeTimeout time.Duration
+	// disk keeps large workspaces; nil where noDisk says why it cannot.
+	disk   *backing.Store
+	noDisk error
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -131,6 +138,7 @@ func (e *Environment) start() (err error) {
 	if err := os.WriteFile(e.groupFile(), []byte(e.group), 0o600); err != nil {
 		return err
 	}
+	e.openBacking()
 	if err := packGuest(e.cfg.Guest, e.guestImage()); err != nil {
 		return err
 	}
@@ -242,6 +250,7 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 			CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true,
 		},
 		TTY: true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
+		DiskBeyondMemory: e.disk != nil,
 	}
 }
 
@@ -250,7 +259,7 @@ func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sa
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if err := checkDisk(spec.Limits); err != nil {
+	if _, err := e.onDisk(spec.Limits); err != nil {
 		return nil, err
 	}
 	image, digest, err := e.cfg.Images.Resolve(spec.Image)
@@ -281,17 +290,6 @@ func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sa
 		}
 		// Whoever made it failed and took it off the list; try ourselves.
 	}
-}
-
-// checkDisk refuses a workspace that could not hold what it promises: it is
-// memory of the sandbox.
-func checkDisk(l run.Limits) error {
-	if l.DiskBytes > l.MemoryBytes {
-		return fault.New(fault.Unsupported,
-			"a disk limit of %d bytes is above the memory limit of %d: the workspace is kept in memory; lower --disk or raise --memory",
-			l.DiskBytes, l.MemoryBytes)
-	}
-	return nil
 }
 
 // claim returns the box with that ID, and whether the caller has to make it.

@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"os"
+
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/arch"
@@ -9,12 +11,15 @@ import (
 
 // adapt changes the sandboxed kernel before it starts. It is done in the table of
 // system calls because nothing else can: gVisor has no settings for it. See ADR
-// 0011 and 0013.
-func adapt(table *kernel.SyscallTable) {
+// 0011, 0013 and 0019. disk is the file for a large workspace, or nil.
+func adapt(table *kernel.SyscallTable, disk *os.File) {
 	refuseUserNamespaces(table)
 	refuseAttributes(table)
 	counted := &refusals{slots: map[string]*refusalCounts{}}
 	counted.count(table)
+	if disk != nil {
+		provideDisk(table, newDiskFilesystem(disk))
+	}
 	table.Init()
 }
 

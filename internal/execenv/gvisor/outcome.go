@@ -20,10 +20,10 @@ func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
 		// The host's kernel picks one of the sandbox's processes; what is left
 		// is not a machine any more.
 		b.abandon("it went over its memory limit")
-		return outOfMemory(stats, b.spec.Limits), usageOf(stats)
+		return outOfMemory(stats, b.spec.Limits), b.usageOf(stats)
 	}
 	outcome := c.meaning(status)
-	usage := usageOf(stats)
+	usage := b.usageOf(stats)
 	full := false
 	if u, f, err := b.usage(); err == nil {
 		usage, full = u, f
@@ -82,7 +82,7 @@ func (c *command) lost(cause error) (run.Outcome, run.Usage) {
 			LimitsHit: []run.Limit{run.LimitWallClock}}
 	}
 	stats, _ := b.group.Stats()
-	return outcome, usageOf(stats)
+	return outcome, b.usageOf(stats)
 }
 
 // outOfMemory is the outcome after a kill for want of memory: the sandbox's own,
@@ -100,8 +100,4 @@ func outOfMemory(stats cgroup.Stats, limits run.Limits) run.Outcome {
 			stats.OOMKills, limits.MemoryBytes, stats.PeakMemoryBytes),
 		LimitsHit: []run.Limit{run.LimitMemory},
 	}
-}
-
-func usageOf(s cgroup.Stats) run.Usage {
-	return run.Usage{MemoryBytes: s.MemoryBytes, PeakMemoryBytes: s.PeakMemoryBytes, CPU: s.CPU}
 }

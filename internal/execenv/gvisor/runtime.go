@@ -18,7 +18,7 @@ var runtimeFlags = map[string]string{
 	"network": "none",
 	// See sentryArguments: the sentry itself runs with the opposite.
 	"directfs": "true",
-	// The whole root is an image and everything else is memory of the sentry,
+	// The root is an image, and all else is memory of the sentry or one open file,
 	// so no file of the host is needed and no file server is started.
 	"overlay2": "none",
 	// Groups are ours: see package cgroup.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/guest"
-	"github.com/agentdock/agentdock/internal/run"
 )
 
 const (
@@ -19,23 +18,16 @@ const (
 	guestPath = guestDir + "/agentdock-guest"
 
 	cpuPeriodMicros = 100_000
-
-	// shmBytes bounds /dev/shm as container engines do by default.
-	shmBytes = 64 * run.MiB
 )
 
 // containerSpec describes the sandbox to gVisor. Its first process is our init,
 // which is root of the sandbox with what it needs for the set-up, and gives
 // that up before the sandbox is handed out.
-func containerSpec(spec execenv.Spec, hostID uint32, rootImage, guestImage, emptyRoot string) (*specs.Spec, error) {
+func containerSpec(spec execenv.Spec, hostID uint32, fileType, rootImage, guestImage, emptyRoot string) (*specs.Spec, error) {
 	setup, err := json.Marshal(guest.Setup{
-		Group: spec.ID,
-		PIDs:  spec.Limits.PIDs,
-		Mounts: []guest.Mount{
-			{Path: execenv.Workspace, Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes, Mode: 0o755, UID: execenv.UID},
-			{Path: "/tmp", Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes, Mode: 0o1777},
-			{Path: "/dev/shm", Bytes: min(shmBytes, spec.Limits.DiskBytes), Inodes: min(4096, spec.Limits.Inodes), Mode: 0o1777},
-		},
+		Group:  spec.ID,
+		PIDs:   spec.Limits.PIDs,
+		Mounts: writable(spec.Limits, fileType),
 	})
 	if err != nil {
 		return nil, err

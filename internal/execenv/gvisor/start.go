@@ -267,7 +267,7 @@ func (b *box) usage() (u run.Usage, full bool, err error) {
 	if err != nil {
 		return run.Usage{}, false, b.lost(err)
 	}
-	u = run.Usage{MemoryBytes: stats.MemoryBytes, PeakMemoryBytes: stats.PeakMemoryBytes, CPU: stats.CPU}
+	u = b.usageOf(stats)
 	words, err := b.control.Request("usage")
 	if err != nil {
 		return u, false, b.lost(err)

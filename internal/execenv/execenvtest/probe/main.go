@@ -9,6 +9,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -112,6 +113,8 @@ func do(verb string, args []string) int {
 		return alloc(num(0))
 	case "fill":
 		return fill(arg(0), args[1:])
+	case "intact":
+		return intact(arg(0))
 	case "touch":
 		return touch(arg(0), num(1), args[2:])
 	case "write":
@@ -247,14 +250,45 @@ func fill(path string, then []string) int {
 	if err != nil {
 		return failed(err)
 	}
-	block := bytes.Repeat([]byte("fill"), 4096)
 	written := 0
 	for {
-		n, err := f.Write(block)
+		n, err := f.Write(fillBlock(written))
 		written += n
 		if err != nil {
 			fmt.Println("written", written)
 			return refused(then, path, err)
+		}
+	}
+}
+
+// fillBlock is the block that fill writes at an offset: no two are the same.
+func fillBlock(offset int) []byte {
+	const size = 16 << 10
+	return binary.LittleEndian.AppendUint64(bytes.Repeat([]byte("fill"), size/4)[:size-8], uint64(offset))
+}
+
+// intact reads what fill wrote, and says how far it is what was written.
+func intact(path string) int {
+	f, err := os.Open(path)
+	if err != nil {
+		return failed(err)
+	}
+	read := 0
+	for {
+		want := fillBlock(read)
+		got := make([]byte, len(want))
+		n, err := io.ReadFull(f, got)
+		if !bytes.Equal(got[:n], want[:n]) {
+			fmt.Println("changed after", read)
+			return 1
+		}
+		read += n
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			fmt.Println("intact", read)
+			return 0
+		case err != nil:
+			return failed(err)
 		}
 	}
 }

@@ -68,6 +68,12 @@ func Probe(p *fake.Proc) int {
 		return flood(p, arg(0), num(1))
 	case "fill":
 		return fill(p, arg(0), args[1:])
+	case "intact":
+		b, err := p.ReadFile(arg(0))
+		if err != nil {
+			return failed(p, err)
+		}
+		return say(p, fmt.Sprint("intact ", len(b)))
 	case "touch":
 		return touch(p, arg(0), num(1), args[2:])
 	case "write":
