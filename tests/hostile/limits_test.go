@@ -12,7 +12,8 @@ import (
 func same(*run.Limits)      {}
 func tiny(l *run.Limits)    { l.MemoryBytes, l.DiskBytes = 64*run.MiB, 16*run.MiB }
 func small(l *run.Limits)   { l.MemoryBytes = 96 * run.MiB }
-func wide(l *run.Limits)    { l.MemoryBytes, l.DiskBytes = 96*run.MiB, 96*run.MiB }
+func halves(l *run.Limits)  { l.MemoryBytes, l.DiskBytes = 96*run.MiB, 48*run.MiB }
+func onDisk(l *run.Limits)  { l.MemoryBytes, l.DiskBytes = 96*run.MiB, 128*run.MiB }
 func roomy(l *run.Limits)   { l.MemoryBytes = 512 * run.MiB }
 func fewPIDs(l *run.Limits) { l.PIDs = 32 }
 
@@ -105,8 +106,10 @@ var memoryCases = []attack{
 	{what: "descriptors", own: same, do: do("descriptors", "100000"), want: want(blocked("EMFILE"))},
 	{what: "mappings", own: tiny, do: do("mappings", "2000000"), want: bounded},
 	{what: "stack", own: small, do: do("stack"), want: want(either(bomb, want(exited(2), prints("stack overflow|stack exceeds"))))},
-	{what: "tmp_files", own: wide, do: do("fill", "/tmp/bomb", more), want: bomb, bites: withMemoryTmpfs},
-	{what: "workspace_files", own: wide, do: do("fill", "bomb", more), want: bomb},
+	{what: "files_in_both_places", own: halves, do: do("fill-both", "bomb", "/tmp/bomb", more), want: bomb, bites: withMemoryTmpfs},
+	{what: "files_beside_memory", own: halves, do: do("fill-then", "bomb", more, "alloc", more), want: bomb},
+	{what: "private_beside_files_on_disk", own: onDisk, do: do("fill-then", "bomb", more, "alloc", more), want: bomb},
+	{what: "memfd_beside_files_on_disk", own: onDisk, do: do("fill-then", "bomb", more, "memfd", more), want: bounded},
 	{what: "tmpfs_of_a_user_namespace", own: small, do: do("in-namespaces", "on-tmpfs", "fill", "bomb", more), want: want(blocked("EPERM"))},
 	{what: "extended_attributes", own: small, do: do("xattrs", "big", "4000"), want: want(blocked("EOPNOTSUPP"))},
 }

@@ -31,7 +31,7 @@ type attempt func(args []string) error
 // verbs is filled from one table per file.
 func verbs() map[string]attempt {
 	all := map[string]attempt{}
-	for _, table := range []map[string]attempt{kernelVerbs, dangerousVerbs, namespaceVerbs(), processVerbs, memoryVerbs, fileVerbs, asyncVerbs, outputVerbs, networkVerbs, searchVerbs, neighbourVerbs} {
+	for _, table := range []map[string]attempt{kernelVerbs, dangerousVerbs, namespaceVerbs(), processVerbs, memoryVerbs, fileVerbs, fillingVerbs, asyncVerbs, outputVerbs, networkVerbs, searchVerbs, neighbourVerbs} {
 		for name, f := range table {
 			all[name] = f
 		}
