@@ -36,12 +36,17 @@ type live struct {
 
 func start(t *testing.T) live {
 	t.Helper()
+	return startWith(t, run.DefaultLimits())
+}
+
+func startWith(t *testing.T, limits run.Limits) live {
+	t.Helper()
 	testenv.RequireRoot(t)
 	images := testenv.BareStore(t)
 	l := live{execd: testenv.StartExecd(t, images, "--max-cpu", "2"), id: "posture"}
 	client := l.execd.Dial()
 	var err error
-	l.box, err = client.Create(t.Context(), execenv.Spec{ID: l.id, Image: testenv.BareImage, Limits: run.DefaultLimits()})
+	l.box, err = client.Create(t.Context(), execenv.Spec{ID: l.id, Image: testenv.BareImage, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +96,13 @@ var serviceStatus = []field{
 	{"NoNewPrivs", "1", "no setuid program gives it more"},
 }
 
+func (l live) serviceKnown() map[string]string {
+	return map[string]string{
+		os.DevNull:                 "null device",
+		l.execd.StateDir + "/lock": "lock of the state directory",
+	}
+}
+
 // serviceFiles is what the service may have open: no image, no control group,
 // no terminal.
 var serviceFiles = map[string]allowed{
@@ -126,10 +138,7 @@ func TestService(t *testing.T) {
 			t.Errorf("its %s namespace is its own: %v, want %v", ns, got, own)
 		}
 	}
-	report(t, wrongFiles(p, unixSockets(t, p.pid), map[string]string{
-		os.DevNull:                 "null device",
-		l.execd.StateDir + "/lock": "lock of the state directory",
-	}, serviceFiles))
+	report(t, wrongFiles(p, l.serviceKnown(), serviceFiles))
 	wantEnv := []string{"AGENTDOCK_EXECD_STAGE=isolated", "PATH=" + execd.Path}
 	if slices.Sort(p.environ); !slices.Equal(p.environ, wantEnv) {
 		t.Errorf("environment is %q, want %q", p.environ, wantEnv)
@@ -196,8 +205,6 @@ func TestSentryAndItsHelpers(t *testing.T) {
 		t.Fatal("the sandbox has no process")
 	}
 	service := look(t, l.execd.Pid())
-	sockets := unixSockets(t, l.execd.Pid()) // made there and handed over
-	maps.Copy(sockets, unixSockets(t, sentry))
 	first := look(t, sentry)
 	user := strings.Fields(first.status["Uid"])[0]
 	var uid int
@@ -226,7 +233,7 @@ func TestSentryAndItsHelpers(t *testing.T) {
 					t.Errorf("its %s namespace is not the sentry's", ns)
 				}
 			}
-			report(t, wrongFiles(p, sockets, l.known(), sentryFiles))
+			report(t, wrongFiles(p, l.known(), sentryFiles))
 			if len(p.environ) > 0 {
 				t.Errorf("environment is %q, want none", p.environ)
 			}
@@ -247,6 +254,31 @@ func TestSentryAndItsHelpers(t *testing.T) {
 	}
 	if got := below(t, first); !slices.Equal(got, want) {
 		t.Errorf("the sentry's root holds %q, want %q", got, want)
+	}
+}
+
+// A workspace on disk is one more file, and all that is different.
+func TestWorkspaceOnDisk(t *testing.T) {
+	limits := run.DefaultLimits()
+	limits.MemoryBytes, limits.DiskBytes = 128*run.MiB, 256*run.MiB
+	l := startWith(t, limits)
+	sentry := l.execd.Sentry(l.id)
+	look := func(pid int, known map[string]string, table map[string]allowed) {
+		p := look(t, pid)
+		for _, f := range p.files {
+			if strings.HasPrefix(f.target, l.execd.StateDir+"/#") && strings.HasSuffix(f.target, " (deleted)") {
+				known[f.target] = "file without a name"
+			}
+		}
+		table = maps.Clone(table)
+		table["writable file without a name"] = allowed{1, 1, "what the workspace holds"}
+		report(t, wrongFiles(p, known, table))
+	}
+	look(l.execd.Pid(), l.serviceKnown(), serviceFiles)
+	for _, pid := range append([]int{sentry}, testenv.Descendants(sentry)...) {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			look(pid, l.known(), sentryFiles)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package posture
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,8 @@ type file struct {
 	fd     int
 	target string
 	write  bool
+	// unix says that a socket is a unix socket.
+	unix bool
 }
 
 type mount struct{ point, kind, options string }
@@ -69,7 +72,15 @@ func look(t *testing.T, pid int) process {
 		for line := range strings.Lines(string(info)) {
 			_, _ = fmt.Sscanf(line, "flags: %o", &flags)
 		}
-		p.files = append(p.files, file{fd: fd, target: target, write: flags&unix.O_ACCMODE != unix.O_RDONLY})
+		f := file{fd: fd, target: target, write: flags&unix.O_ACCMODE != unix.O_RDONLY}
+		if strings.HasPrefix(target, "socket:") {
+			f.unix, err = isUnix(pid, fd)
+			if errors.Is(err, unix.EBADF) {
+				continue // closed meanwhile
+			}
+			must(err)
+		}
+		p.files = append(p.files, f)
 	}
 	raw, err := os.ReadFile(dir + "environ")
 	must(err)
@@ -110,30 +121,26 @@ func parseStatus(text string) map[string]string {
 	return fields
 }
 
-// unixSockets are the inodes of the unix sockets of a network namespace, that
-// of the process.
-func unixSockets(t *testing.T, pid int) map[string]bool {
-	t.Helper()
-	inodes := map[string]bool{}
-	// The kernel passes sockets over when others come or go while it is read:
-	// a socket that is there is in one of several readings.
-	for range 8 {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			if f := strings.Fields(line); len(f) >= 7 {
-				inodes["socket:["+f[6]+"]"] = true
-			}
-		}
+// isUnix asks a socket of another process for its kind. The kernel's list of unix
+// sockets would not do: it passes some over while others come and go.
+func isUnix(pid, fd int) (bool, error) {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false, err
 	}
-	return inodes
+	defer unix.Close(process)
+	socket, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(socket)
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return domain == unix.AF_UNIX, err
 }
 
 // kind names what a descriptor is, so that it can be in a table: a name for
 // what is known, and the path itself for anything else.
-func (f file) kind(sockets map[string]bool, known map[string]string) string {
+func (f file) kind(known map[string]string) string {
 	access := "read-only "
 	if f.write {
 		access = "writable "
@@ -142,7 +149,7 @@ func (f file) kind(sockets map[string]bool, known map[string]string) string {
 	case known[f.target] != "":
 		return access + known[f.target]
 	case strings.HasPrefix(f.target, "socket:"):
-		if sockets[f.target] {
+		if f.unix {
 			return "unix socket"
 		}
 		return "socket that is no unix socket"
@@ -166,10 +173,10 @@ const many = 1 << 20
 
 // wrongFiles names each kind that the table lacks, and each that it has and the
 // process has not.
-func wrongFiles(p process, sockets map[string]bool, known map[string]string, table map[string]allowed) (problems []string) {
+func wrongFiles(p process, known map[string]string, table map[string]allowed) (problems []string) {
 	count := map[string]int{}
 	for _, f := range p.files {
-		k := f.kind(sockets, known)
+		k := f.kind(known)
 		if _, ok := table[k]; !ok {
 			problems = append(problems, fmt.Sprintf("descriptor %d is a %s (%s), which nothing allows", f.fd, k, f.target))
 		}
