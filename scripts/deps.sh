@@ -16,6 +16,7 @@ if [[ ${1:-} == --tests ]]; then
 	needed+=(
 		"gcc|/usr/bin/gcc|links tests with the race detector"
 		"libc6-dev|/usr/include/stdlib.h|links tests with the race detector"
+		"systemd|/usr/bin/systemd-analyze|checks the units, without running"
 		"qemu-system-x86|/usr/bin/qemu-system-x86_64|boots a machine with the other version of cgroups"
 	)
 fi
