@@ -148,6 +148,13 @@ var importRules = []importRule{
 		Reason:   "what touches files of the host for a sandbox knows nothing else, so that it can be read as a whole",
 	},
 	{
+		Packages: []string{"./internal/receipt"},
+		Ours:     []string{"./internal/run"},
+		SDKs:     []string{"github.com/secure-systems-lab/go-securesystemslib/dsse"},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "what is signed is the record and nothing else, and whoever verifies needs no part of the platform",
+	},
+	{
 		Packages: []string{"./internal/enginesocket"},
 		Ours:     []string{"./internal/fault"},
 		SDKs:     []string{"golang.org/x/sys/..."},
@@ -231,6 +238,7 @@ var linkRules = []linkRule{
 			{"./internal/checkout/...", noGitHub},
 			{"./internal/control/...", noCaller},
 			{"./internal/worker/...", noCaller},
+			{"./internal/receipt/...", noSecrets + ": the signing key stays above the trust line (C1)"},
 			{"./internal/httpapi/...", noCaller},
 			{"./internal/mcpserver/...", noCaller},
 			{"./internal/console/...", noCaller},

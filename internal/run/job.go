@@ -105,7 +105,7 @@ type Source struct {
 	Ref        string `json:"ref,omitempty"`
 }
 
-// Resolved is what a source turned out to be.
+// Resolved is what the parts of a job turned out to be.
 type Resolved struct {
 	// Commit is the git commit that was checked out.
 	Commit string `json:"commit,omitempty"`
@@ -116,6 +116,9 @@ type Resolved struct {
 	// Isolation and Environment say what the sandbox was made of.
 	Isolation   string `json:"isolation,omitempty"`
 	Environment string `json:"environment,omitempty"`
+	// Artifacts says, for people, which of the files that were asked for are
+	// not kept, and why. It is empty when nothing is wrong.
+	Artifacts string `json:"artifacts,omitempty"`
 }
 
 // Step is one command of an attempt, started or about to be. It is on record
