@@ -147,7 +147,19 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 		return oneshot.Failed(ctx, req, err)
 	}
 	defer client.Close()
+	watching, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	go service.KillWhenSilent(watching, func(ctx context.Context) error {
+		if _, err := client.List(ctx); fault.Is(err, fault.Unavailable) {
+			return err
+		}
+		return nil
+	})
 	report = oneshot.Run(ctx, client, req, sinks)
+	if why := service.LastError(); why != "" && fault.Is(report.Err, fault.Internal) {
+		// The service tells its callers no causes. Here, its log is theirs to see.
+		report.Err = fault.New(fault.Internal, "%v: %s", report.Err, why)
+	}
 	select {
 	case <-service.Done():
 		// Whatever failed, this is why.

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -160,19 +161,18 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// dead locks and returns the instances that belong to nobody. One whose
-// service still lives is left alone: it is about to clean up by itself.
-func dead(dir string) ([]*instance, error) {
+// dead locks and returns the instances that belong to nobody, and says whether
+// there are more whose service has not ended yet.
+func dead(dir string) (found []*instance, more bool, err error) {
 	unlock, err := lockBase(dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer unlock()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var found []*instance
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), instancePrefix) {
 			continue
@@ -189,31 +189,52 @@ func dead(dir string) ([]*instance, error) {
 			service.Close()
 		case !errors.Is(err, fs.ErrNotExist):
 			i.lock.Close()
+			more = true
 			continue
 		}
 		found = append(found, i)
 	}
-	return found, nil
+	return found, more, nil
 }
 
+// dyingTimeout is how long a sweep waits for services that have lost their owner.
+// They clean up by themselves, or have been killed and still hold their lock,
+// which a process gives back last.
+const dyingTimeout = 2 * time.Second
+
 // Sweep removes what instances left whose owner was killed. What cannot be
-// removed stays, for the next sweep, and is an error.
+// removed stays, for the next sweep, and is an error; what a service that lives
+// on still needs stays too.
 func Sweep(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return err
 	}
-	found, err := dead(cfg.Dir)
+	for deadline := time.Now().Add(dyingTimeout); ; {
+		more, err := cfg.sweepDead(ctx)
+		if err != nil || !more || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c Config) sweepDead(ctx context.Context) (more bool, err error) {
+	found, more, err := dead(c.Dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var errs []error
 	for _, i := range found {
-		if err := cfg.sweep(ctx, i); err != nil {
+		if err := c.sweep(ctx, i); err != nil {
 			errs = append(errs, fmt.Errorf("cannot remove what a run that was killed left in %s: %w", i.dir, err), i.lock.Close())
 			continue
 		}
 		errs = append(errs, i.remove())
 	}
-	return errors.Join(errs...)
+	return more, errors.Join(errs...)
 }

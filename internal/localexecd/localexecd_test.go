@@ -283,6 +283,53 @@ func TestServiceThatIsKilled(t *testing.T) {
 }
 
 // The caller is killed; then, in one case, the service too.
+func TestServiceThatIsStopped(t *testing.T) {
+	c := config(t)
+	c.Silence = 200 * time.Millisecond
+	s, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := execrpc.DialUnix(t.Context(), s.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := make(chan struct{}, 100)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.KillWhenSilent(ctx, func(ctx context.Context) error {
+			_, err := client.List(ctx)
+			asked <- struct{}{}
+			return err
+		})
+	}()
+	for range 3 { // it answers, and lives
+		<-asked
+	}
+	if err := syscall.Kill(s.Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("a service that answers nothing was not killed")
+	}
+	<-watched
+	if !strings.Contains(s.LastWords(), "did not answer") {
+		t.Errorf("its last words are %q", s.LastWords())
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	if left := instances(t, c); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 func TestCallerThatIsKilled(t *testing.T) {
 	for name, both := range map[string]bool{"caller": false, "caller and service": true} {
 		t.Run(name, func(t *testing.T) {
@@ -316,11 +363,10 @@ func TestCallerThatIsKilled(t *testing.T) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 			_ = caller.Wait()
-			// Not before every thread of it is gone is its lock free.
-			for deadline := time.Now().Add(20 * time.Second); len(instances(t, c)) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-				if err := Sweep(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
+			// Not before every thread of it is gone is its lock free: one sweep
+			// waits for that.
+			if err := Sweep(t.Context(), c); err != nil {
+				t.Fatal(err)
 			}
 			if left := instances(t, c); len(left) > 0 {
 				t.Errorf("left: %q", left)

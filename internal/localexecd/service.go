@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,9 @@ type Config struct {
 	DiskDir string
 	// StartTimeout and StopTimeout bound how long each may take.
 	StartTimeout, StopTimeout time.Duration
+	// Silence is how long the service may leave a call unanswered, twice in a row:
+	// see KillWhenSilent.
+	Silence time.Duration
 }
 
 func (c Config) complete() (Config, error) {
@@ -46,6 +50,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = 30 * time.Second
+	}
+	if c.Silence == 0 {
+		c.Silence = 10 * time.Second
 	}
 	// The service starts in another directory than ours.
 	var err error
@@ -72,6 +79,7 @@ type Service struct {
 	said     *tail
 	done     chan struct{}
 	exit     error // valid once done is closed
+	silent   atomic.Bool
 
 	stop    sync.Once
 	stopErr error
@@ -195,6 +203,9 @@ func (s *Service) LastWords() string {
 }
 
 func (s *Service) lastWords() string {
+	if s.silent.Load() {
+		return fmt.Sprintf("it did not answer for %s, as if it had been stopped, and was killed for that", 2*s.cfg.Silence)
+	}
 	if said := s.said.last(); said != "" {
 		return said
 	}
@@ -206,6 +217,43 @@ func (s *Service) lastWords() string {
 		return s.exit.Error() // "signal: killed"
 	default:
 		return "it does not answer and does not say why"
+	}
+}
+
+// LastError is what the service's log gives as the reason of its last error, or "".
+func (s *Service) LastError() string { return s.said.last() }
+
+// KillWhenSilent asks the service something, again and again, and kills it when it
+// has stopped to answer: whoever waits for it would wait for ever. An error of ask
+// is no answer. It returns when ctx or the service has ended.
+func (s *Service) KillWhenSilent(ctx context.Context, ask func(context.Context) error) {
+	// Twice: this process may have been stopped itself during one.
+	for unanswered := 0; unanswered < 2; {
+		call, cancel := context.WithTimeout(ctx, s.cfg.Silence)
+		if ask(call) == nil {
+			unanswered = 0
+		} else {
+			unanswered++
+		}
+		select {
+		case <-call.Done():
+		case <-s.done:
+		}
+		cancel()
+		if ctx.Err() != nil || s.ended() {
+			return
+		}
+	}
+	s.silent.Store(true)
+	_ = s.cmd.Process.Kill()
+}
+
+func (s *Service) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
 	}
 }
 
