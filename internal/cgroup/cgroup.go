@@ -99,6 +99,20 @@ type Group struct {
 	path string // relative to the root of each hierarchy, no leading slash
 }
 
+// CheckName refuses a name that does not say which group it is: one that climbs,
+// or that would be another after it was made clean.
+func CheckName(name string) error {
+	if len(name) > 1024 || strings.ContainsAny(name, "\x00\n") {
+		return fmt.Errorf("the name of a control group is longer than 1024 bytes or holds a NUL or a new line")
+	}
+	for _, element := range strings.Split(strings.TrimPrefix(name, "/"), "/") {
+		if element == "" || element == "." || element == ".." {
+			return fmt.Errorf("control group %q has an element %q; name it from the root of the hierarchy, without '.' and '..'", name, element)
+		}
+	}
+	return nil
+}
+
 // Group names a group.
 func (h *Hierarchy) Group(name string) *Group {
 	return &Group{h: h, path: strings.TrimPrefix(path.Clean("/"+name), "/")}

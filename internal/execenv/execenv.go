@@ -12,7 +12,9 @@
 //     returns the sandbox that exists; with a different Spec it fails with
 //     Conflict. Concurrent calls with one ID create one sandbox.
 //   - P2. When Create fails, or its context ends first, nothing is left: the
-//     ID is not listed and can be used again.
+//     ID is not listed and can be used again. A sandbox that is lost while it
+//     starts fails it with Unavailable, one whose memory limit is not enough
+//     to start with Exhausted.
 //   - P3. A Spec or limit that is malformed fails with Invalid; one that the
 //     environment cannot enforce fails with Unsupported. Neither is ever
 //     adjusted in silence.

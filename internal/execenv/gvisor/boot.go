@@ -25,9 +25,47 @@ import (
 // quiet machine.
 const bootTimeout = 30 * time.Second
 
-// boot makes everything the sandbox consists of. What it made when it fails is
+// boot makes the sandbox, or says what became of it. What it made when it fails is
 // for free to remove.
 func (b *box) boot(ctx context.Context, image string) error {
+	err := b.make(ctx, image)
+	if err == nil {
+		return nil
+	}
+	if given := b.given(ctx); given != nil {
+		return given
+	}
+	return b.endedAtStart(err)
+}
+
+// endedAtStart tells a sandbox that was ended while it started from one that could
+// not be made.
+func (b *box) endedAtStart(cause error) error {
+	gone := errors.Is(cause, unix.ESRCH)
+	if b.watched {
+		select {
+		case <-b.ended:
+			gone = true
+		case <-time.After(endedAtStartTimeout):
+		}
+	}
+	if !gone {
+		return cause
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.outcome != nil && b.outcome.Kind == run.OutOfMemory {
+		return fault.Wrap(fault.Exhausted, cause, "cannot create sandbox %s: its memory limit of %d bytes was not enough to start it", b.spec.ID, b.spec.Limits.MemoryBytes)
+	}
+	return fault.Wrap(fault.Unavailable, cause, "cannot create sandbox %s: it was ended from outside while it started; try again", b.spec.ID)
+}
+
+// endedAtStartTimeout is how much later the end of a sandbox may be known than
+// that it does not answer.
+const endedAtStartTimeout = 500 * time.Millisecond
+
+// make makes everything the sandbox consists of.
+func (b *box) make(ctx context.Context, image string) error {
 	failed := func(err error) error {
 		return fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.spec.ID)
 	}
@@ -72,6 +110,8 @@ func (b *box) boot(ctx context.Context, image string) error {
 		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
 		PassFiles: passed,
 	})
+	// Theirs alone now, so that ours ends with the sandbox.
+	theirs.Close()
 	if err != nil {
 		return failed(err)
 	}

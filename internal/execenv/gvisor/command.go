@@ -151,7 +151,11 @@ func (c *command) start() {
 	})
 	io.closeTheirs()
 	var notStarted *errNotStarted
+	var lost *errLostAtStart
 	switch {
+	case errors.As(err, &lost):
+		io.closeOurs()
+		c.finish(c.lost(err))
 	case errors.As(err, &notStarted):
 		io.closeOurs()
 		// A sandbox that lost one of its host processes for its memory limit

@@ -92,6 +92,9 @@ func New(cfg Config) (*Environment, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unsupported, err, "cannot run gVisor: limits cannot be enforced on this host")
 	}
+	if err := checkGroup(cfg); err != nil {
+		return nil, err
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -154,6 +157,18 @@ func (e *Environment) start() (err error) {
 func groupName(cfg Config) string {
 	sum := sha256.Sum256([]byte(cfg.StateDir))
 	return filepath.Join(cmp.Or(cfg.CgroupParent, "agentdock"), hex.EncodeToString(sum[:6]))
+}
+
+// checkGroup refuses a parent group that is not the one it seems to be. All that
+// is in the group made there is removed.
+func checkGroup(cfg Config) error {
+	if cfg.CgroupParent == "" {
+		return nil
+	}
+	if err := cgroup.CheckName(cfg.CgroupParent); err != nil {
+		return fault.New(fault.Invalid, "cannot use the control group for sandboxes: %v", err)
+	}
+	return nil
 }
 
 func lockDir(dir string) (*os.File, error) {

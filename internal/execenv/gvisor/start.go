@@ -50,6 +50,12 @@ type errNotStarted struct{ reason string }
 
 func (e *errNotStarted) Error() string { return e.reason }
 
+// errLostAtStart is a sandbox that went away when the program may have run already.
+type errLostAtStart struct{ cause error }
+
+func (e *errLostAtStart) Error() string { return "the sandbox went away: " + e.cause.Error() }
+func (e *errLostAtStart) Unwrap() error { return e.cause }
+
 // launch says what to start.
 type launch struct {
 	area area
@@ -180,7 +186,7 @@ func (b *box) startText(l launch) (*process, error) {
 	if _, leaveErr := b.control.Request("leave"); leaveErr != nil {
 		// Killing that group would now kill init. Nothing can go on here.
 		b.abandon("its init does not answer")
-		return nil, b.lost(leaveErr)
+		return nil, &errLostAtStart{leaveErr}
 	}
 	if err != nil {
 		p.release()
@@ -188,7 +194,7 @@ func (b *box) startText(l launch) (*process, error) {
 		if errors.As(err, &remote) {
 			return nil, &errNotStarted{reason: remote.Reason}
 		}
-		return nil, b.lost(err)
+		return nil, &errLostAtStart{err}
 	}
 	p.pid = pid
 	return p, nil

@@ -19,6 +19,9 @@ func Sweep(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fault.Wrap(fault.Unsupported, err, "cannot look for what was left")
 	}
+	if err := checkGroup(cfg); err != nil {
+		return err
+	}
 	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
 		return err
 	}

@@ -66,6 +66,10 @@ func (b *box) startTool(args []string, stdin, stdout *os.File) (*tool, error) {
 		if errors.As(err, &notStarted) {
 			return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
 		}
+		var lost *errLostAtStart
+		if errors.As(err, &lost) {
+			return nil, b.lost(err)
+		}
 		return nil, err
 	}
 	t := &tool{box: b, proc: p, errRead: errRead, message: make(chan string, 1), ended: make(chan toolEnd, 1)}
