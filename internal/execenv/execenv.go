@@ -62,7 +62,8 @@
 //     one signal to the first process. Both are no-ops on a command that
 //     ended.
 //   - X9. Going over the memory limit ends the sandbox or a command in it as
-//     out_of_memory, never as an exit code or a lost connection. Reaching the
+//     out_of_memory, never as an exit code or a lost connection. What ends
+//     with it in that sandbox ends as out_of_memory too. Reaching the
 //     limit of processes, disk, inodes or output is not fatal by itself: the
 //     program sees the error and its own end is the outcome. LimitsHit names
 //     the limit to the command that reached it, also if that made room again

@@ -12,6 +12,7 @@ import (
 
 var limitCases = []testCase{
 	{clause: "X9", name: "memory_bomb_is_out_of_memory", needs: needsMemory, run: memoryBomb},
+	{clause: "X9", name: "memory_bomb_is_out_of_memory_to_all_in_its_sandbox", needs: needsMemory, run: memoryBombBeside},
 	{clause: "X9", name: "fork_bomb_sees_EAGAIN", needs: needsPIDs, run: forkBomb},
 	{clause: "X9", name: "fork_storm_ends_by_the_clock", needs: needsPIDs, run: forkStorm},
 	{clause: "X9", name: "full_disk_is_ENOSPC", needs: needsDisk, run: fullDisk},
@@ -42,6 +43,25 @@ func memoryBomb(c *C) {
 	if got := other.output("alloc", fmt.Sprint(32*run.MiB)); !strings.HasPrefix(got, "allocated") {
 		c.Errorf("another sandbox, within its limit, prints %q", got)
 	}
+}
+
+// memoryBombBeside looks at the commands that a memory bomb takes with it: they
+// are not lost, and none is said to have ended by itself.
+func memoryBombBeside(c *C) {
+	b := c.create(func(s *execenv.Spec) { s.Limits.MemoryBytes = 128 * run.MiB })
+	beside := []*proc{b.start("hold"), b.start("ignore-term"), b.start("flood", "stdout", endless)}
+	beside[0].await("ready")
+	beside[1].await("ready")
+	bomb := b.start("alloc", fmt.Sprint(2*run.GiB))
+	for _, p := range append(beside, bomb) {
+		r := p.wait()
+		c.kind(p.name+" beside a memory bomb", r.Outcome, run.OutOfMemory)
+		c.touched(p.name+" beside a memory bomb", r.Outcome, run.LimitMemory)
+		if r.Outcome.Evidence == "" {
+			c.Errorf("%s beside a memory bomb: no evidence", p.name)
+		}
+	}
+	endsUp(c, b, run.OutOfMemory)
 }
 
 func forkBomb(c *C) {

@@ -3,7 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"syscall"
 	"time"
@@ -15,13 +14,8 @@ import (
 	"github.com/agentdock/agentdock/internal/run"
 )
 
-const (
-	// keepEnded is how many ended commands of a sandbox stay readable.
-	keepEnded = 64
-	// killTimeout is how long killed processes may take to be gone before the
-	// sandbox is ended for it.
-	killTimeout = 10 * time.Second
-)
+// keepEnded is how many ended commands of a sandbox stay readable.
+const keepEnded = 64
 
 // command is one exec. It implements execenv.Exec.
 type command struct {
@@ -209,12 +203,7 @@ func (c *command) follow(io *stdio) {
 // clear kills what the first process left behind. If that does not work, the
 // sandbox is ended, and with it what was left.
 func (c *command) clear() {
-	err := c.proc.kill()
-	if err == nil {
-		err = c.proc.empty(time.Now().Add(killTimeout))
-	}
-	if err != nil {
-		c.box.abandon(fmt.Sprintf("a command's processes cannot be killed: %v", err))
+	if c.box.insist("a command's processes cannot be killed", c.proc.clear) != nil {
 		return
 	}
 	// The program's end is known. If the sandbox ends just now, what else would
@@ -251,30 +240,21 @@ func (c *command) end(reason run.Kind) {
 		c.killed = reason
 	}
 	c.mu.Unlock()
-	asked := make(chan error, 1)
-	go func() { asked <- c.proc.kill() }()
-	timeout := time.NewTimer(killTimeout)
-	defer timeout.Stop()
-	var err error
-	select {
-	case err = <-asked:
-	case <-timeout.C:
-		err = errors.New("it does not answer")
-	}
-	if err == nil {
-		select {
-		case <-c.ended:
-			return
-		case <-timeout.C:
-			err = errors.New("it was asked and nothing happened")
+	_ = c.box.insist("a command cannot be killed", func() error {
+		err := c.proc.kill()
+		if err == nil {
+			select {
+			case <-c.ended:
+			case <-c.box.ended:
+			}
 		}
-	}
-	select {
-	case <-c.ended:
-	case <-c.box.ended:
-	default:
-		c.box.abandon(fmt.Sprintf("a command cannot be killed: %v", err))
-	}
+		select {
+		case <-c.ended: // by itself, and its processes are being cleared
+			return nil
+		default:
+			return err
+		}
+	})
 }
 
 // ID implements execenv.Exec.

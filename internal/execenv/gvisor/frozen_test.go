@@ -43,6 +43,9 @@ func TestFrozenSandboxEndsByTheClock(t *testing.T) {
 	if r.Outcome.Kind != run.WallClock {
 		t.Errorf("outcome %s: %s", r.Outcome, r.Outcome.Evidence)
 	}
+	if late := r.Duration - 3*time.Second; late > 3*time.Second {
+		t.Errorf("it ended %s after its limit", late)
+	}
 	info, err := sb.Info(ctx)
 	if err != nil || info.State != execenv.StateEnded {
 		t.Errorf("state %s, %v; want it ended", info.State, err)

@@ -225,6 +225,14 @@ func (p *process) kill() error {
 	return p.box.writeGroupFile(p.file("cgroup.kill"), "1")
 }
 
+// clear kills what is left of it and waits until it is gone.
+func (p *process) clear() error {
+	if err := p.kill(); err != nil {
+		return err
+	}
+	return p.empty(time.Now().Add(killTimeout))
+}
+
 // empty waits until nothing is left of what the process started.
 func (p *process) empty(deadline time.Time) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {

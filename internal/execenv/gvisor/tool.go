@@ -92,19 +92,22 @@ func (t *tool) wait(ctx context.Context) (unix.WaitStatus, error) {
 	select {
 	case e = <-t.ended:
 	case <-ctx.Done():
-		go func() { _ = t.proc.kill() }()
+		ended := make(chan toolEnd, 1)
+		_ = t.box.insist("a transfer cannot be ended", func() error {
+			err := t.proc.kill()
+			if err == nil {
+				ended <- <-t.ended
+			}
+			return err
+		})
 		select {
+		case e = <-ended:
 		case e = <-t.ended:
-		case <-time.After(killTimeout):
-			t.box.abandon("a transfer cannot be ended")
-			e = <-t.ended
 		}
 	}
 	defer t.errRead.Close()
 	if e.err == nil {
-		if e.err = t.proc.kill(); e.err == nil {
-			e.err = t.proc.empty(time.Now().Add(killTimeout))
-		}
+		e.err = t.box.insist("a transfer's processes cannot be killed", t.proc.clear)
 	}
 	_ = t.errRead.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if e.err != nil {
