@@ -127,7 +127,7 @@ var timeCases = []attack{
 	{what: "blocked_open", with: short, do: do("open-fifo", "a-fifo"), want: forever},
 	{what: "yield_storm", with: short, do: do("yield-storm"), want: forever},
 	{what: "futex_storm", with: short, do: do("futex-storm"), want: forever},
-	{what: "timer_storm", with: short, do: do("timer-storm"), want: append(want(within(8*time.Second)), forever...), accepted: timersDelay},
+	{what: "timer_storm", own: same, with: short, do: do("timer-storm"), want: append(want(within(8*time.Second)), forever...), accepted: timersDelay},
 	{what: "signal_storm", with: short, do: do("signal-storm"), want: forever},
 	{what: "limit_wins_over_timeout", own: func(l *run.Limits) { l.WallClock = time.Second }, with: func(e *execenv.ExecSpec) { e.Timeout = time.Hour }, do: do("stubborn"), want: forever},
 	{what: "settimeofday", do: do("settimeofday"), want: want(blocked("EPERM", "ENOSYS")), dangerous: true},
