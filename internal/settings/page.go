@@ -46,7 +46,7 @@ func processes() []process {
 		{"agentdock-api", append(Describe(DefaultAPI()), openTelemetry()...)},
 		{"agentdock-worker", append(Describe(DefaultWorker()), openTelemetry()...)},
 		{"agentdock up", append(Describe(DefaultUp()), openTelemetry()...)},
-		{"agentdock", Describe(DefaultCLI())},
+		{"agentdock", append(Describe(DefaultCLI()), Describe(DefaultCheckout())...)},
 		{"agentdock-execd", Describe(DefaultExecd())},
 	}
 }

@@ -65,7 +65,15 @@ func text(v reflect.Value) string {
 		return strings.Join(parts, ",")
 	}
 	if d, ok := v.Interface().(time.Duration); ok && d > 0 {
-		return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+		// "30s" ends like the zero in "5m0s".
+		s := d.String()
+		if strings.HasSuffix(s, "m0s") {
+			s = strings.TrimSuffix(s, "0s")
+		}
+		if strings.HasSuffix(s, "h0m") {
+			s = strings.TrimSuffix(s, "0m")
+		}
+		return s
 	}
 	return fmt.Sprint(v.Interface())
 }
