@@ -29,6 +29,8 @@ import (
 type runFlags struct {
 	fixture                          bool
 	dir                              string
+	repo, ref                        string
+	depth                            int
 	image, imageDir                  string
 	cpus, memory, pids, disk, inodes string
 	timeout, maxOutput               string
@@ -51,6 +53,9 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.SortFlags = false
 	fl.BoolVar(&f.fixture, "fixture", false, "start with a copy of the sample repository")
 	fl.StringVar(&f.dir, "dir", "", "start with a copy of this `directory`; symlinks stay symlinks")
+	fl.StringVar(&f.repo, "repo", "", "start with a checkout of the git repository at this HTTPS `URL`")
+	fl.StringVar(&f.ref, "ref", "", "its branch, tag, pull/N, full ref or commit (default: its default branch)")
+	fl.IntVar(&f.depth, "depth", 1, "`number` of commits of its history; 0 is all")
 	fl.StringVar(&f.image, "image", image.Default, "root image, by `name` or digest")
 	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
 	fl.StringVar(&f.cpus, "cpus", "", "processors, a `number` from 0.01 to 64 (default 1)")
@@ -106,13 +111,18 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 	if err := (execenv.ExecSpec{Argv: argv, Dir: f.cwd, EndAtLimit: req.EndAtLimit}).Validate(); err != nil {
 		return req, cleanup, err
 	}
+	if err := f.oneSource(); err != nil {
+		return req, cleanup, err
+	}
 	switch {
-	case f.fixture && f.given("dir"):
-		return req, cleanup, fault.New(fault.Invalid, "--fixture and --dir exclude each other; give one")
 	case f.fixture:
 		req.FilesNote = "copying the sample repository"
 		req.Files = func(ctx context.Context, w io.Writer) error {
 			return dirpack.PackFS(ctx, fixtures.SampleRepo(), w)
+		}
+	case f.given("repo"):
+		if err := f.checkOut(&req); err != nil {
+			return req, cleanup, err
 		}
 	case f.given("dir"):
 		dir, err := dirpack.Open(f.dir)

@@ -163,10 +163,10 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/checkout/..."},
-		Ours: []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/quantity",
+		Ours: []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/quantity", "./internal/settings",
 			"./internal/checkout/reason", "./internal/checkout/egress",
 			"./internal/dirpack", "./fixtures"}, // the sample repository
-		SDKs:     []string{"golang.org/x/sys/...", "github.com/caarlos0/env/..."},
+		SDKs:     []string{"golang.org/x/sys/..."},
 		NeverStd: []string{"database/sql/...", "os/exec/..."},
 		Except:   []string{"./internal/checkout/checkouttest/..."},
 		Reason:   "what holds a token and reads what hostile servers send starts no program and knows no store (B5, C4)",

@@ -15,6 +15,7 @@ import (
 type reportJSON struct {
 	ID             string              `json:"id,omitempty"`
 	State          string              `json:"state"`
+	Commit         string              `json:"commit,omitempty"`
 	Outcome        *outcomeJSON        `json:"outcome,omitempty"`
 	Error          *errorJSON          `json:"error,omitempty"`
 	Stdout         string              `json:"stdout"`
@@ -50,7 +51,7 @@ type usageJSON struct {
 // kept. Bytes that are not UTF-8 become U+FFFD.
 func (r Report) WriteJSON(w io.Writer, stdout, stderr []byte) error {
 	out := reportJSON{
-		ID: r.ID, State: r.state(),
+		ID: r.ID, State: r.state(), Commit: r.Commit,
 		Stdout: string(stdout), Stderr: string(stderr),
 		StdoutBytes: int64(len(stdout)), StderrBytes: int64(len(stderr)),
 		Artifacts: r.Artifacts,

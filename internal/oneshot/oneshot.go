@@ -37,6 +37,9 @@ type Request struct {
 	// Files writes the contents of the workspace as tar; nil leaves it empty.
 	Files     func(ctx context.Context, w io.Writer) error
 	FilesNote string // what is said while that takes long
+	// Checkout, in place of Files, fills the workspace from a repository and
+	// returns the commit.
+	Checkout func(ctx context.Context, sb execenv.Sandbox) (commit string, err error)
 	// Stdin is what the program reads; nil is nothing.
 	Stdin io.Reader
 
@@ -116,6 +119,14 @@ func execute(ctx context.Context, env execenv.Environment, req Request, sinks Si
 	if req.Files != nil {
 		if err := putFiles(ctx, sb, req, sinks); err != nil {
 			return err
+		}
+	}
+	if req.Checkout != nil {
+		ended := sinks.Phase(req.FilesNote)
+		r.Commit, err = req.Checkout(ctx, sb)
+		ended()
+		if err != nil {
+			return r.checkoutFailed(err)
 		}
 	}
 	x, err := sb.Exec(ctx, execenv.ExecSpec{
@@ -277,6 +288,22 @@ func Failed(ctx context.Context, req Request, err error) Report {
 	r := Report{ID: req.ID, Limits: req.Limits, Err: err}
 	r.cancelledEarly(ctx)
 	return r
+}
+
+// checkoutFailed takes an error that knows its outcome for one. Its cause is
+// said too: on a command line it is the user's to see.
+func (r *Report) checkoutFailed(err error) error {
+	var failed interface{ Outcome() run.Outcome }
+	if !errors.As(err, &failed) {
+		return err
+	}
+	o := failed.Outcome()
+	var f *fault.Error
+	if errors.As(err, &f) && f.Cause != nil {
+		o.Evidence += ": " + f.Cause.Error()
+	}
+	r.Result = &execenv.Result{Outcome: o}
+	return nil
 }
 
 func (r *Report) cancelledEarly(ctx context.Context) {

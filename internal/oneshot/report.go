@@ -32,6 +32,8 @@ const (
 type Report struct {
 	ID     string
 	Limits run.Limits
+	// Commit is what was checked out, of a run that had a repository.
+	Commit string
 	// Result is nil when there is none: nothing ran, or it could not be learned.
 	Result *execenv.Result
 	// Err is what went wrong on our side.
@@ -179,6 +181,8 @@ func headline(o run.Outcome) string {
 		return "not started"
 	case run.InfrastructureLost:
 		return "sandbox lost"
+	case run.CheckoutFailed:
+		return "checkout failed"
 	}
 	return string(o.Kind)
 }

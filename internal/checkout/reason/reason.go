@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
 )
 
 // Code is stable: it is in outcomes and in documents.
@@ -94,6 +95,11 @@ func (e *Error) Unwrap() error { return e.fault }
 
 // Message is the text without the cause.
 func (e *Error) Message() string { return e.fault.Message }
+
+// Outcome is that of a job or a run whose repository it was.
+func (e *Error) Outcome() run.Outcome {
+	return run.Outcome{Kind: run.CheckoutFailed, Evidence: string(e.Code) + ": " + e.fault.Message}
+}
 
 // Of returns the reason in err's chain; "" if there is none, which means that
 // the failure is not one of the checkout.
