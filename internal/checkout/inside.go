@@ -175,7 +175,10 @@ func (s step) judge(o run.Outcome, stdout, stderr string) error {
 		case strings.Contains(stderr, "out of memory"), strings.Contains(stderr, "malloc failed"), strings.Contains(stderr, "Cannot allocate memory"):
 			return outOfMemory()
 		}
-		return reason.New(reason.Malformed, "%s: %s", s.otherwise, lastLine(stderr))
+		if said := why(stderr); said != "" {
+			return reason.New(reason.Malformed, "%s: %s", s.otherwise, said)
+		}
+		return reason.New(reason.Malformed, "%s", s.otherwise)
 	case run.NotStarted:
 		return reason.Wrap(reason.NoGit, errors.New(o.Evidence), "the image has no git, which checks the files out; use one that has it")
 	case run.OutOfMemory:
@@ -192,8 +195,14 @@ func outOfMemory() error {
 	return reason.New(reason.TooLarge, "unpacking the repository takes more memory than the sandbox has; raise its limit of memory")
 }
 
-// lastLine is the one in which git says why. It may quote the repository.
-func lastLine(s string) string {
+// why is the line in which git says what is wrong, which is its first error and
+// else its last line. It may quote the repository.
+func why(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for _, l := range lines {
+		if text, ok := strings.CutPrefix(l, "error: "); ok {
+			return reason.Clean(text)
+		}
+	}
 	return reason.Clean(lines[len(lines)-1])
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"io"
+	"log"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -181,7 +183,8 @@ func (g *GitHub) serveGit(w http.ResponseWriter, r *http.Request) {
 	r.URL.Path = "/" + owner + "/" + name + ".git/" + parts[2]
 	handler := cgi.Handler{
 		Path: exe, Args: []string{"http-backend"}, Root: "/",
-		Env: []string{"GIT_PROJECT_ROOT=" + g.Root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=/nonexistent"},
+		Logger: log.New(io.Discard, "", 0), // clients that go away are what tests are about
+		Env:    []string{"GIT_PROJECT_ROOT=" + g.Root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=/nonexistent"},
 	}
 	handler.ServeHTTP(w, r)
 }

@@ -2,6 +2,11 @@ package checkouttest
 
 import (
 	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +57,38 @@ func (r *Repo) run(in []byte, args ...string) string {
 		r.t.Fatalf("git %q: %v\n%s", args, err, said.String())
 	}
 	return strings.TrimSpace(out.String())
+}
+
+// Raw writes an object as it is, also one that git would refuse to make, and
+// returns its hash. It is for repositories that use SHA-1.
+func (r *Repo) Raw(kind string, content []byte) string {
+	r.t.Helper()
+	object := append(fmt.Appendf(nil, "%s %d\x00", kind, len(content)), content...)
+	sum := sha1.Sum(object)
+	hash := hex.EncodeToString(sum[:])
+	var packed bytes.Buffer
+	z := zlib.NewWriter(&packed)
+	_, _ = z.Write(object) // neither fails on a buffer
+	_ = z.Close()
+	dir := filepath.Join(r.Dir, "objects", hash[:2])
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, hash[2:]), packed.Bytes(), 0o644)); err != nil {
+		r.t.Fatal(err)
+	}
+	return hash
+}
+
+// RawTree writes a tree with whatever names, in the order given.
+func (r *Repo) RawTree(entries ...Entry) string {
+	r.t.Helper()
+	var content bytes.Buffer
+	for _, e := range entries {
+		sum, err := hex.DecodeString(e.Hash)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		content.WriteString(strings.TrimPrefix(e.Mode, "0") + " " + e.Name + "\x00" + string(sum))
+	}
+	return r.Raw("tree", content.Bytes())
 }
 
 // Blob writes a blob and returns its hash.
