@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// lifetimeMargin is what a sandbox may live beyond the job's time, so that
+// artifacts can be collected. Then the execution service ends it by itself.
+const lifetimeMargin = 15 * time.Minute
+
+// start makes the sandbox and puts the files into it.
+func (j *job) start(ctx context.Context) *verdict {
+	if v := j.create(ctx); v != nil {
+		return v
+	}
+	info, err := j.sandbox.Info(ctx)
+	if err != nil {
+		return j.startFailed(ctx, err)
+	}
+	j.setDeadline(time.Now())
+	caps := j.conn.Capabilities()
+	j.resolved = run.Resolved{
+		ImageDigest: info.ImageDigest, Isolation: string(caps.Isolation), Environment: caps.Name + " " + caps.Version,
+	}
+	if v := j.putFiles(ctx); v != nil {
+		return v
+	}
+	return j.record(ctx, "record what the job runs in", func(ctx context.Context) error {
+		return j.w.deps.Store.Resolve(ctx, j.hold.lease, j.resolved)
+	})
+}
+
+// spec is what the record says of the sandbox. Whoever computes it gets the
+// same.
+func (j *job) spec() execenv.Spec {
+	s := execenv.Spec{
+		ID: j.sandboxID(), Image: j.Spec.Image, Env: j.Spec.Env, Limits: j.Spec.Limits.Or(run.DefaultLimits()),
+		Labels: map[string]string{
+			labelSandbox: "true", labelJob: j.ID, labelAttempt: strconv.Itoa(j.Attempt),
+		},
+	}
+	if j.Spec.Timeout > 0 {
+		s.Lifetime = j.Spec.Timeout + lifetimeMargin
+	}
+	return s
+}
+
+// create makes the sandbox on the service with the most room. A service is on
+// record before it is asked.
+func (j *job) create(ctx context.Context) *verdict {
+	until := time.Now().Add(j.w.cfg.Patience)
+	avoid := map[string]bool{}
+	var wait backoff
+	for {
+		p, err := j.w.nodes.choose(ctx, avoid)
+		if err == nil {
+			v, next := j.createOn(ctx, p)
+			if next == nil {
+				return v
+			}
+			avoid[p.node], err = true, next
+		} else {
+			clear(avoid)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return j.interrupted(ctx)
+		case time.Now().After(until):
+			return again(fmt.Errorf("no execution service took the job for %s: %w", j.w.cfg.Patience, err))
+		}
+		j.log.Warn("cannot make the sandbox; trying again", "error", err)
+		wait.pause(ctx)
+	}
+}
+
+// createOn returns an error if another service may do better.
+func (j *job) createOn(ctx context.Context, p *place) (_ *verdict, next error) {
+	defer p.settled()
+	if v := j.record(ctx, "record where the sandbox will be", func(ctx context.Context) error {
+		return j.w.deps.Store.Place(ctx, j.hold.lease, p.node)
+	}); v != nil {
+		p.Close()
+		return v, nil
+	}
+	j.disconnect()
+	j.Node, j.conn = p.node, p.Connection
+	sb, err := j.conn.Create(ctx, j.spec())
+	if err == nil {
+		j.sandbox = sb
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return j.interrupted(ctx), nil
+	}
+	switch fault.CodeOf(err) {
+	case fault.Invalid, fault.Unsupported, fault.Denied:
+		return failed(run.PolicyDenied, "execution service %s refused the sandbox: %s", p.node, fault.Public(err)), nil
+	case fault.NotFound:
+		return failed(run.PolicyDenied, "execution service %s has no image %q: %s", p.node, j.Spec.Image, fault.Public(err)), nil
+	case fault.Exhausted:
+		return nil, err
+	case fault.Conflict, fault.Gone:
+		return again(fmt.Errorf("cannot make the sandbox: %w", err)), nil
+	}
+	// Whether there is a sandbox is not known. Another service may only be
+	// asked in this attempt if there is none.
+	undo, cancel := context.WithTimeout(ctx, dialFor)
+	defer cancel()
+	if destroyErr := j.conn.Destroy(undo, j.sandboxID()); destroyErr != nil {
+		return again(errors.Join(fmt.Errorf("cannot make the sandbox: %w", err), destroyErr)), nil
+	}
+	return nil, err
+}
+
+// startFailed is the verdict when something failed between creation and the
+// first command that is neither the job's nor the caller's doing.
+func (j *job) startFailed(ctx context.Context, err error) *verdict {
+	if ctx.Err() != nil {
+		return j.interrupted(ctx)
+	}
+	return again(fmt.Errorf("cannot prepare the sandbox: %w", err))
+}
