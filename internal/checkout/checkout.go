@@ -135,10 +135,14 @@ func (c *Checkout) Fetch(ctx context.Context, req Request) (*Fetched, error) {
 	defer transport.CloseIdleConnections()
 	remote := gitwire.Remote{URL: origin, Transport: transport, Agent: c.cfg.Agent}
 	token, err := c.token(limited, req, &remote)
-	if err != nil {
+	notInstalled := err
+	if err != nil && reason.Of(err) != reason.NotInstalled {
 		return nil, timedOut(ctx, err, c.cfg.Timeout)
 	}
 	f, err := c.fetch(limited, remote, req)
+	if notInstalled != nil && reason.Of(err) == reason.NotFound {
+		err = notInstalled // it is not public either, so that is the reason
+	}
 	err = withoutToken(timedOut(ctx, err, c.cfg.Timeout), token)
 	if token != nil {
 		// Also when the caller has gone: the token must end now, not in an hour.

@@ -110,6 +110,24 @@ func TestWithoutAGrantTheAppIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestAPublicRepositoryNeedsNoInstallation: the App is not everywhere, and most
+// of what is public is where it is not.
+func TestAPublicRepositoryNeedsNoInstallation(t *testing.T) {
+	w := newWorld(t)
+	w.Installed = map[string]bool{}
+	req := w.private()
+	if _, err := w.open(t).Fetch(context.Background(), req); reason.Of(err) != reason.NotInstalled {
+		t.Errorf("a private repository: %v", err)
+	}
+	req.Repository = w.URL + "/acme/public"
+	f, err := w.open(t).Fetch(context.Background(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	w.left(t)
+}
+
 func TestTheAppIsForItsGitHubOnly(t *testing.T) {
 	w, other := newWorld(t), checkouttest.Start(t)
 	other.Git = func(rw http.ResponseWriter, r *http.Request) bool {
