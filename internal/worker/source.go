@@ -88,6 +88,7 @@ func (j *job) putRepository(ctx context.Context, src run.Source) *verdict {
 	case ctx.Err() != nil:
 		return j.interrupted(ctx)
 	case errors.As(err, &why):
+		j.log.Warn("cannot check out the repository", "reason", why.Code, "error", err)
 		return failed(run.CheckoutFailed, "%s: %s", why.Code, fault.Public(err))
 	case fault.Is(err, fault.Invalid):
 		return failed(run.CheckoutFailed, "cannot fetch the repository: %s", fault.Public(err))
