@@ -118,6 +118,21 @@ func TestCountersOfVersion2(t *testing.T) {
 	}
 }
 
+func TestFileCacheOfAGroup(t *testing.T) {
+	const stat = "anon 4096\nshmem 100\ninactive_file 8192\nactive_file 300\ninactive_anon 7\n"
+	for _, h := range []*Hierarchy{
+		plain(t, map[string]string{"g/memory.stat": stat}),
+		{root: plain(t, map[string]string{"memory/g/memory.stat": stat}).root},
+	} {
+		if got, err := h.Group("g").FileBytes(); err != nil || got != 8492 {
+			t.Errorf("version %d: %d, %v; want 8492", h.Version(), got, err)
+		}
+		if _, err := h.Group("other").FileBytes(); err == nil {
+			t.Errorf("version %d: a group that does not exist has a cache", h.Version())
+		}
+	}
+}
+
 // Kernels before 5.14 have no cgroup.kill.
 func TestKillWithoutTheKillFile(t *testing.T) {
 	victim := exec.Command(os.Args[0])
