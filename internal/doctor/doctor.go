@@ -91,6 +91,7 @@ func attack(ctx context.Context, o Options, r *Report, service *localexecd.Servi
 	s.env, s.service, s.stateDir = client, service.Pid(), service.StateDir()
 	have := client.Capabilities()
 	r.Environments = append(r.Environments, EnvironmentReport{Name: have.Name, Version: have.Version, Runs: true})
+	r.Host = append(r.Host, diskFact(have.DiskBeyondMemory))
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/image"
+	"github.com/agentdock/agentdock/internal/localexecd"
 )
 
 // hostFacts looks at the host without changing anything. None of it needs root.
@@ -133,6 +134,17 @@ func erofsFact() Fact {
 		return Fact{Name: "erofs-utils", Value: "not installed", Do: "install the package erofs-utils; only making images needs it"}
 	}
 	return Fact{Name: "erofs-utils", Value: path, OK: true}
+}
+
+// diskFact is about workspaces that are larger than memory.
+func diskFact(can bool) Fact {
+	f := Fact{Name: "disk for workspaces", Value: "a disk limit may be above the memory limit", OK: can}
+	if !can {
+		f.Value = "none: a disk limit above the memory limit is refused"
+		f.Do = "if you need larger workspaces, name a directory with " + localexecd.DiskDirEnv + " (for a lasting service AGENTDOCK_EXECD_DISK_DIR); " +
+			"it must be on ext4, XFS or Btrfs and not mounted noexec"
+	}
+	return f
 }
 
 func imageFact(dir string) Fact {
