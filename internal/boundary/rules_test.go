@@ -5,12 +5,11 @@ package boundary
 // that a later rename cannot leave a rule guarding nothing.
 var planned = []string{
 	"./client/...",
+	"./internal/httpapi/...",
 	"./internal/console/...",
-	"./internal/control/...",
 	"./internal/execenv/docker/...",
 	"./internal/execenv/kubernetes/...",
 	"./internal/execenv/microvm/...",
-	"./internal/httpapi/...",
 	"./internal/mcpserver/...",
 	"./internal/queue/queuetest/...",
 	"./internal/undo",
@@ -193,7 +192,9 @@ var importRules = []importRule{
 	{
 		Packages: []string{"./internal/control/..."},
 		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
-			"./internal/store", "./internal/queue", "./internal/blob"},
+			"./internal/store", "./internal/queue", "./internal/blob",
+			// What a sandbox's port would refuse is refused before it is on record.
+			"./internal/execenv"},
 		SDKs:     []string{anySDK},
 		NeverStd: []string{"net/http/...", "database/sql/..."},
 		Reason:   "use cases are the same behind HTTP, MCP or a test, and over any store",
@@ -210,8 +211,26 @@ var importRules = []importRule{
 		Reason:   "the worker talks to ports, so that no process holds both its credentials and a sandbox (A3)",
 	},
 	{
+		Packages: []string{"./internal/httpapi/..."},
+		Ours: []string{"./api", "./internal/control", "./internal/run", "./internal/tenant", "./internal/fault", "./internal/service",
+			// The questions that use cases pass on are the store's.
+			"./internal/store"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "what comes over HTTP reaches a use case or nothing",
+	},
+	{
+		Packages: []string{"./api"},
+		Reason:   "the contract is what others build on, so it rests on the standard library alone",
+	},
+	{
+		Packages: []string{"./client/..."},
+		Ours:     []string{"./api"},
+		Reason:   "a public client that drags in our internals, or a library, is one nobody can use",
+	},
+	{
 		Packages: []string{"./internal/mcpserver/...", "./internal/console/...", "./tests/e2e/..."},
-		Ours:     []string{"./client/...", "./internal/version", "./internal/testenv/..."},
+		Ours:     []string{"./client/...", "./api", "./internal/version", "./internal/testenv/..."},
 		SDKs:     []string{anySDK},
 		Tests:    true,
 		Reason:   "what people can do is what the public client can do; a back door would go untested",
