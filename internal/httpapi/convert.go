@@ -1,0 +1,146 @@
+package httpapi
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/agentdock/agentdock/api"
+	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/tenant"
+)
+
+func specOf(s api.JobSpec) (run.JobSpec, error) {
+	var err error
+	ms := func(field string, v int64) time.Duration {
+		d, e := control.Milliseconds(field, v)
+		if err == nil {
+			err = e
+		}
+		return d
+	}
+	spec := run.JobSpec{
+		Source: run.Source{Kind: run.SourceKind(s.Source.Kind), Upload: s.Source.UploadID, Repository: s.Source.Repository, Ref: s.Source.Ref},
+		Image:  s.Image, Env: s.Env,
+		Limits: run.Limits{
+			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
+			Inodes: s.Limits.Inodes, OutputBytes: s.Limits.OutputBytes, WallClock: ms("limits.wall_clock_ms", s.Limits.WallClockMS),
+		},
+		Timeout: ms("timeout_ms", s.TimeoutMS), Artifacts: s.Artifacts, Labels: s.Labels, MaxAttempts: s.MaxAttempts,
+	}
+	for i, c := range s.Commands {
+		spec.Commands = append(spec.Commands, run.Command{
+			Argv: c.Argv, Dir: c.Dir, Env: c.Env, ContinueOnFailure: c.ContinueOnFailure,
+			Timeout: ms(fmt.Sprintf("commands[%d].timeout_ms", i), c.TimeoutMS),
+		})
+	}
+	return spec, err
+}
+
+func fromSpec(s run.JobSpec) api.JobSpec {
+	spec := api.JobSpec{
+		Source: api.Source{Kind: string(s.Source.Kind), UploadID: s.Source.Upload, Repository: s.Source.Repository, Ref: s.Source.Ref},
+		Image:  s.Image, Env: s.Env,
+		Limits: api.Limits{
+			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
+			Inodes: s.Limits.Inodes, OutputBytes: s.Limits.OutputBytes, WallClockMS: s.Limits.WallClock.Milliseconds(),
+		},
+		TimeoutMS: s.Timeout.Milliseconds(), Artifacts: s.Artifacts, Labels: s.Labels, MaxAttempts: s.MaxAttempts,
+		Commands: []api.Command{},
+	}
+	for _, c := range s.Commands {
+		spec.Commands = append(spec.Commands, api.Command{
+			Argv: c.Argv, Dir: c.Dir, Env: c.Env, ContinueOnFailure: c.ContinueOnFailure, TimeoutMS: c.Timeout.Milliseconds(),
+		})
+	}
+	return spec
+}
+
+// fromJob leaves out where the job runs: that is the operator's business.
+func fromJob(j run.Job) api.Job {
+	job := api.Job{
+		ID: j.ID, State: api.JobState(j.State), Spec: fromSpec(j.Spec), Attempt: j.Attempt, Lost: j.Lost,
+		CancelRequested: j.CancelRequested, Steps: []api.Step{}, Outcome: fromOutcome(j.Outcome),
+		Usage: api.Usage{
+			MemoryBytes: j.Usage.MemoryBytes, PeakMemoryBytes: j.Usage.PeakMemoryBytes, CPUMS: j.Usage.CPU.Milliseconds(),
+			PIDs: j.Usage.PIDs, DiskBytes: j.Usage.DiskBytes, Inodes: j.Usage.Inodes,
+		},
+		Resolved: api.Resolved{
+			Commit: j.Resolved.Commit, ArchiveDigest: j.Resolved.ArchiveDigest, ImageDigest: j.Resolved.ImageDigest,
+			Isolation: j.Resolved.Isolation, Environment: j.Resolved.Environment,
+		},
+		CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
+	}
+	for _, s := range j.Steps {
+		job.Steps = append(job.Steps, api.Step{
+			Index: s.Index, Outcome: fromOutcome(s.Outcome), StdoutBytes: s.StdoutBytes, StderrBytes: s.StderrBytes,
+			Truncated: s.Truncated, StartedAt: utc(s.StartedAt), DurationMS: s.Duration.Milliseconds(),
+		})
+	}
+	return job
+}
+
+func fromOutcome(o *run.Outcome) *api.Outcome {
+	if o == nil {
+		return nil
+	}
+	outcome := api.Outcome{Kind: string(o.Kind), ExitCode: o.ExitCode, Signal: o.Signal, Evidence: o.Evidence, LimitsHit: []string{}}
+	for _, l := range o.LimitsHit {
+		outcome.LimitsHit = append(outcome.LimitsHit, string(l))
+	}
+	return &outcome
+}
+
+// utc leaves a time that is not set as it is: UTC would make it another value.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func fromTenant(t tenant.Tenant) api.Tenant {
+	return api.Tenant{
+		ID: t.ID, Name: t.Name, Disabled: t.Disabled, CreatedAt: t.CreatedAt.UTC(),
+		Grants: api.Grants{Shell: t.Grants.Shell, Repositories: t.Grants.Repositories},
+		Quota: api.Quota{
+			Running: t.Quota.Running, Queued: t.Quota.Queued, MilliCPU: t.Quota.MilliCPU, MemoryBytes: t.Quota.MemoryBytes,
+			ArtifactBytes: t.Quota.ArtifactBytes, RequestsPerMinute: t.Quota.RequestsPerMinute,
+		},
+	}
+}
+
+// change applies what is there of a quota.
+func change(q *tenant.Quota, c api.QuotaChange) {
+	set(&q.Running, c.Running)
+	set(&q.Queued, c.Queued)
+	set(&q.MilliCPU, c.MilliCPU)
+	set(&q.MemoryBytes, c.MemoryBytes)
+	set(&q.ArtifactBytes, c.ArtifactBytes)
+	set(&q.RequestsPerMinute, c.RequestsPerMinute)
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func grantsOf(g api.Grants) tenant.Grants {
+	return tenant.Grants{Shell: g.Shell, Repositories: g.Repositories}
+}
+
+func fromScopes(scopes []tenant.Scope) []api.Scope {
+	all := make([]api.Scope, len(scopes))
+	for i, s := range scopes {
+		all[i] = api.Scope(s)
+	}
+	return all
+}
+
+func fromKey(k tenant.Key) api.Key {
+	return api.Key{
+		ID: k.ID, TenantID: k.TenantID, Name: k.Name, Prefix: k.Prefix, Scopes: fromScopes(k.Scopes), CreatedAt: k.CreatedAt.UTC(),
+		ExpiresAt: utc(k.ExpiresAt), LastUsedAt: utc(k.LastUsedAt), RevokedAt: utc(k.RevokedAt),
+	}
+}
