@@ -17,6 +17,8 @@ if [[ ${1:-} == --tests ]]; then
 		"gcc|/usr/bin/gcc|links tests with the race detector"
 		"libc6-dev|/usr/include/stdlib.h|links tests with the race detector"
 		"systemd|/usr/bin/systemd-analyze|checks the units, without running"
+		"postgresql|/usr/lib/postgresql/*/bin/postgres|is the database that tests use"
+		"redis-server|/usr/bin/redis-server|is the broker that tests use"
 		"qemu-system-x86|/usr/bin/qemu-system-x86_64|boots a machine with the other version of cgroups"
 	)
 fi
@@ -24,7 +26,8 @@ fi
 missing=()
 for entry in "${needed[@]}"; do
 	IFS='|' read -r package proof why <<<"$entry"
-	if [[ ! -e $proof ]] && ! command -v "$(basename "$proof")" >/dev/null; then
+	# The proof may be a pattern, where a version is part of the path.
+	if ! compgen -G "$proof" >/dev/null && ! command -v "$(basename "$proof")" >/dev/null; then
 		say "missing: $package, which $why"
 		missing+=("$package")
 	fi

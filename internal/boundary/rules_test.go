@@ -9,7 +9,6 @@ var planned = []string{
 	"./internal/execenv/kubernetes/...",
 	"./internal/execenv/microvm/...",
 	"./internal/mcpserver/...",
-	"./internal/queue/queuetest/...",
 	"./internal/undo",
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -46,7 +47,7 @@ func readJobAnd(row scanner, further ...any) (run.Job, error) {
 	}
 	for _, p := range parts {
 		if err := json.Unmarshal(p.text, p.into); err != nil {
-			return run.Job{}, fmt.Errorf("job %s is not whole on record: %w", j.ID, err)
+			return run.Job{}, fault.Wrap(fault.Internal, err, "job %s is not whole on record", j.ID)
 		}
 	}
 	if len(j.Steps) == 0 {

@@ -63,12 +63,12 @@ func listQuery(q store.JobQuery) (string, []any, error) {
 	for i, name := range slices.Sorted(maps.Keys(q.Labels)) {
 		table := fmt.Sprintf("label%d", i)
 		if i == 0 {
-			// The order is that of the label's index too: the database has the
-			// choice which of the two to follow.
+			// The label's index has the order of the list too: the database has
+			// the choice which of the two to follow.
 			created, id = table+".created_at", table+".job_id"
 			order = created + " DESC, " + id + " DESC"
 		}
-		from += fmt.Sprintf(" JOIN job_labels %[1]s ON %[1]s.job_id = jobs.id AND %[1]s.created_at = jobs.created_at", table)
+		from += fmt.Sprintf(" JOIN job_labels %[1]s ON %[1]s.job_id = jobs.id", table)
 		c.add(table+".tenant_id = $", q.TenantID)
 		c.add(table+".name = $", name)
 		c.add(table+".value = $", q.Labels[name])

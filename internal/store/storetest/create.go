@@ -34,6 +34,7 @@ func createKeeps(c *C) {
 	n.Spec.Labels = map[string]string{"team": "a", "ü": ""}
 	n.Spec.Artifacts = []string{"**/*.xml"}
 	n.Spec.Source = run.Source{Kind: run.SourceRepository, Repository: "https://example.org/r", Ref: "main"}
+	n.Spec.Env["ZERO"] = "a\x00b" // JSON can carry it, so it arrives here
 	began := time.Now()
 	job, created, err := c.CreateJob(c.ctx, n)
 	c.ok(err)

@@ -88,14 +88,32 @@ func Cases() []CaseInfo {
 // harness cannot bring about what the case is about.
 const NotEnforceable = "not enforceable here: "
 
-// Run runs the suite. Each case is a subtest, named by its clause.
-func Run(t *testing.T, h Harness) {
+// RunCase runs one case, named as in CaseInfo.Test.
+func RunCase(t *testing.T, h Harness, name string) {
+	t.Helper()
+	for _, tc := range tables() {
+		if tc.clause+"_"+tc.name == name {
+			h.runCase(t, tc)
+			return
+		}
+	}
+	t.Fatalf("there is no case %s", name)
+}
+
+func (h Harness) runCase(t *testing.T, tc testCase) {
 	if h.Patience == 0 {
 		h.Patience = time.Minute
 	}
 	if h.Backlog == 0 {
 		h.Backlog = 10_000
 	}
+	c := newCase(t, h)
+	tc.run(c)
+	c.whole()
+}
+
+// Run runs the suite. Each case is a subtest, named by its clause.
+func Run(t *testing.T, h Harness) {
 	var ran, skipped atomic.Int32
 	t.Run("cases", func(t *testing.T) {
 		for _, tc := range tables() {
@@ -108,9 +126,7 @@ func Run(t *testing.T, h Harness) {
 					}
 				}
 				ran.Add(1)
-				c := newCase(t, h)
-				tc.run(c)
-				c.whole()
+				h.runCase(t, tc)
 			})
 		}
 	})
