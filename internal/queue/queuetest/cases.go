@@ -38,7 +38,7 @@ func waitIsOn(c *C) {
 	waiter := c.open()
 	got := make(chan string, 1)
 	go func() {
-		id, _, err := waiter.Wait(c.ctx, patience)
+		id, _, err := waiter.Wait(c.ctx, c.patience)
 		if err != nil {
 			c.Errorf("wait: %v", err)
 		}
@@ -50,7 +50,7 @@ func waitIsOn(c *C) {
 	if id := <-got; id != "a" {
 		c.Errorf("got %q", id)
 	}
-	if took := time.Since(began); took > patience/2 {
+	if took := time.Since(began); took > c.patience/2 {
 		c.Errorf("it was woken after %v", took)
 	}
 }
@@ -110,7 +110,7 @@ func timePasses(c *C) {
 		if ok || err != nil {
 			c.Errorf("after %v: %q, %v, %v", timeout, id, ok, err)
 		}
-		if took := time.Since(began); took < timeout || took > patience/2 {
+		if took := time.Since(began); took < timeout || took > c.patience/2 {
 			c.Errorf("it waited %v, want %v", took, timeout)
 		}
 	}
@@ -138,11 +138,11 @@ func contextEnds(c *C) {
 	} {
 		ctx, cancel := end(c.ctx)
 		began := time.Now()
-		_, ok, err := c.Wait(ctx, patience)
+		_, ok, err := c.Wait(ctx, c.patience)
 		if ok || !errors.Is(err, ctx.Err()) || err == nil {
 			c.Errorf("%s: %v, %v; want %v", name, ok, err, ctx.Err())
 		}
-		if took := time.Since(began); took > patience/2 {
+		if took := time.Since(began); took > c.patience/2 {
 			c.Errorf("%s: it waited %v", name, took)
 		}
 		cancel()
@@ -172,7 +172,7 @@ func manyAtOnce(c *C) {
 		q := c.open()
 		all.Go(func() {
 			for range wakers * each / waiters {
-				id, ok, err := q.Wait(c.ctx, patience)
+				id, ok, err := q.Wait(c.ctx, c.patience)
 				if err != nil || !ok {
 					c.Errorf("wait: %v, %v", ok, err)
 					return
@@ -216,7 +216,7 @@ func brokerAway(c *C) {
 // works waits until the same queue works, without anybody's help.
 func (c *C) works(after string) {
 	c.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(c.patience)
 	for {
 		if time.Now().After(deadline) {
 			c.Fatalf("%s: it does not work again", after)
@@ -240,7 +240,7 @@ func goesDuringWait(c *C) {
 	for name, away := range c.Away {
 		ended := make(chan error, 1)
 		go func() {
-			_, _, err := c.Wait(c.ctx, patience)
+			_, _, err := c.Wait(c.ctx, c.patience)
 			ended <- err
 		}()
 		time.Sleep(30 * time.Millisecond) // whether it waits by now or not

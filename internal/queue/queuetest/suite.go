@@ -15,6 +15,8 @@ import (
 type Harness struct {
 	// Broker makes one with no messages. The test's clean-up removes it.
 	Broker func(t *testing.T) Broker
+	// Patience is how long a case waits for what must happen; 0 is a minute.
+	Patience time.Duration
 }
 
 // Broker is where messages are. Open is required.
@@ -53,6 +55,9 @@ const NotEnforceable = "not enforceable here: "
 
 // Run runs the suite. Each case is a subtest, named by its clause.
 func Run(t *testing.T, h Harness) {
+	if h.Patience == 0 {
+		h.Patience = time.Minute
+	}
 	for _, tc := range cases {
 		t.Run(tc.clause+"_"+tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -62,24 +67,22 @@ func Run(t *testing.T, h Harness) {
 					t.Skip(NotEnforceable + missing)
 				}
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*h.Patience)
 			defer cancel()
-			c := &C{T: t, Broker: b, ctx: ctx}
+			c := &C{T: t, Broker: b, ctx: ctx, patience: h.Patience}
 			c.Queue = c.open()
 			tc.run(c)
 		})
 	}
 }
 
-// patience is how long a case waits for what must happen.
-const patience = time.Minute
-
 // C is one case, with a queue on a broker of its own.
 type C struct {
 	*testing.T
 	Broker
 	queue.Queue
-	ctx context.Context
+	ctx      context.Context
+	patience time.Duration
 }
 
 func (c *C) open() queue.Queue {
@@ -106,7 +109,7 @@ func (c *C) wake(id string) {
 // wait takes a message, which must come.
 func (c *C) wait() string {
 	c.Helper()
-	id, ok, err := c.Wait(c.ctx, patience)
+	id, ok, err := c.Wait(c.ctx, c.patience)
 	if err != nil || !ok {
 		c.Fatalf("wait: %q, %v, %v", id, ok, err)
 	}

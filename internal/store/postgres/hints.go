@@ -78,17 +78,16 @@ func (h *hints) changed(id string) {
 }
 
 func (h *hints) tellOthers() {
-	for {
+	for h.ctx.Err() == nil {
 		select {
 		case <-h.wake:
 			h.send(h.ctx)
 		case <-h.ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), time.Second)
-			defer cancel()
-			h.send(last)
-			return
 		}
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), time.Second)
+	defer cancel()
+	h.send(last)
 }
 
 // send tells what has changed. What cannot be told is lost (H1).

@@ -82,6 +82,17 @@ func TestPlansFollowIndexes(t *testing.T) {
 			}
 		})
 	}
+	// Negative control: without its indexes a list is found to be wasteful.
+	if _, err := conn.Exec(ctx, `DROP INDEX jobs_list, jobs_state, jobs_queue`); err != nil {
+		t.Fatal(err)
+	}
+	from := len(p.Log())
+	if err := page(s, store.JobQuery{TenantID: "t1"}); err != nil {
+		t.Fatal(err)
+	}
+	if plans := logged(t, p, conn, from); wasteful(plans) == "" {
+		t.Errorf("nothing is found wrong without indexes:\n%s", plans)
+	}
 }
 
 func page(s *postgres.Store, q store.JobQuery) error {
@@ -106,8 +117,8 @@ func logged(t *testing.T, p *testenv.Postgres, conn *pgx.Conn, from int) string 
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
-		if log := p.Log()[from:]; strings.Contains(log, mark) {
-			return log[:strings.Index(log, mark)]
+		if before, _, found := strings.Cut(p.Log()[from:], mark); found {
+			return before
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the mark is not in the log: is auto_explain loaded?")

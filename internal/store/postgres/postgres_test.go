@@ -85,3 +85,13 @@ func tamper(t *testing.T, dsn string, _ store.Store) (tries []error) {
 	}
 	return tries
 }
+
+// BenchmarkRecord is with commits synced to the disk, as in production.
+func BenchmarkRecord(b *testing.B) {
+	s, err := open(testenv.StartPostgres(b, "fsync=on", "full_page_writes=on").Database())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	storetest.Benchmark(b, s)
+}

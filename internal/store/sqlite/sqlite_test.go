@@ -79,3 +79,12 @@ func tamper(t *testing.T, place string, _ store.Store) (tries []error) {
 	}
 	return tries
 }
+
+func BenchmarkRecord(b *testing.B) {
+	s, err := open(filepath.Join(b.TempDir(), "record.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	storetest.Benchmark(b, s)
+}

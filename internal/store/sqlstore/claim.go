@@ -32,14 +32,17 @@ func (s *Store) Claim(ctx context.Context, worker string, ttl time.Duration) (c 
 	return c, true, nil
 }
 
+// lostJob finds the active job whose lease ran out first.
+const lostJob = `SELECT jobs.id FROM jobs WHERE ` + activeStates + ` AND jobs.lease_until <= agentdock_now()
+	ORDER BY jobs.lease_until LIMIT 1`
+
 // adopt claims the active job whose lease ran out first. One that is locked at
 // this moment is being claimed by another, or renewed after all.
 func (t *tx) adopt(worker string, ttl time.Duration) (store.Claimed, bool, error) {
 	var fence int64
 	job, err := readJobAnd(t.QueryRowContext(t.ctx, `
 		UPDATE jobs SET fence = fence + 1, worker = $1, lease_until = agentdock_now() + $2
-		WHERE id = (SELECT id FROM jobs WHERE `+activeStates+` AND lease_until <= agentdock_now()
-			ORDER BY lease_until LIMIT 1`+t.skipLocked("jobs")+`)
+		WHERE id = (`+lostJob+t.skipLocked("jobs")+`)
 		RETURNING `+jobColumns+`, jobs.fence`, worker, ttl.Microseconds()), &fence)
 	if ok, err := found(err); err != nil || !ok {
 		return store.Claimed{}, false, err

@@ -54,16 +54,22 @@ func (s *Store) ActiveAttempts(ctx context.Context, of []store.Attempt) (map[sto
 	return active, nil
 }
 
+// What has ended is listed from the oldest end on.
+var (
+	unsigned = `SELECT ` + jobColumns + ` FROM jobs
+		WHERE finished_at IS NOT NULL AND receipt IS NULL ORDER BY finished_at, id LIMIT $1`
+	expired = `SELECT ` + listColumns + ` FROM jobs
+		WHERE finished_at IS NOT NULL AND finished_at < $2 ORDER BY finished_at, id LIMIT $1`
+)
+
 // Unsigned lists terminal jobs without a receipt.
 func (s *Store) Unsigned(ctx context.Context, limit int) ([]run.Job, error) {
-	return s.list(ctx, "list jobs without a receipt", `SELECT `+jobColumns+` FROM jobs
-		WHERE finished_at IS NOT NULL AND receipt IS NULL ORDER BY finished_at, id LIMIT $1`, limit)
+	return s.list(ctx, "list jobs without a receipt", unsigned, limit)
 }
 
 // Expired lists terminal jobs that ended before a time.
 func (s *Store) Expired(ctx context.Context, before time.Time, limit int) ([]run.Job, error) {
-	return s.list(ctx, "list jobs that ended long ago", `SELECT `+listColumns+` FROM jobs
-		WHERE finished_at IS NOT NULL AND finished_at < $2 ORDER BY finished_at, id LIMIT $1`, limit, micros(before))
+	return s.list(ctx, "list jobs that ended long ago", expired, limit, micros(before))
 }
 
 func (s *Store) list(ctx context.Context, doing, query string, args ...any) (jobs []run.Job, err error) {

@@ -59,15 +59,17 @@ func (s *Store) Upload(ctx context.Context, tenantID, id string) (u store.Upload
 	return u, err
 }
 
+const staleUploads = `SELECT ` + uploadColumns + ` FROM uploads
+	WHERE created_at < $1 AND used_at < $1 AND NOT EXISTS (SELECT 1 FROM jobs
+		WHERE jobs.upload_id = uploads.id AND jobs.finished_at IS NULL)
+	ORDER BY created_at, id LIMIT $2`
+
 // StaleUploads lists archives that nobody needs any more, and takes them from
 // everybody: a job that is created at the same time either finds its upload
 // incomplete, or has moved used_at and keeps it from being found.
 func (s *Store) StaleUploads(ctx context.Context, before time.Time, limit int) (list []store.Upload, err error) {
 	err = s.write(ctx, "look for uploads that nobody needs", func(t *tx) error {
-		rows, err := t.QueryContext(t.ctx, `SELECT `+uploadColumns+` FROM uploads
-			WHERE created_at < $1 AND used_at < $1 AND NOT EXISTS (SELECT 1 FROM jobs
-				WHERE jobs.upload_id = uploads.id AND jobs.finished_at IS NULL)
-			ORDER BY created_at, id LIMIT $2`+t.lock("uploads"), micros(before), limit)
+		rows, err := t.QueryContext(t.ctx, staleUploads+t.lock("uploads"), micros(before), limit)
 		if list, err = all(rows, err, readUpload); err != nil {
 			return err
 		}
