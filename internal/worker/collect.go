@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/agentdock/agentdock/internal/artifact"
@@ -24,7 +27,12 @@ func blobPrefix(jobID string) string { return "jobs/" + jobID + "/" }
 // the sandbox's choice, so its digest stands for it.
 func (j *job) artifactKey(path string) string {
 	sum := sha256.Sum256([]byte(path))
-	return fmt.Sprintf("%s%d/%s", blobPrefix(j.ID), j.hold.lease.Fence, hex.EncodeToString(sum[:16]))
+	return fencePrefix(j.ID, j.hold.lease.Fence) + hex.EncodeToString(sum[:16])
+}
+
+// fencePrefix is what the blobs begin with that were kept under one lease.
+func fencePrefix(jobID string, fence int64) string {
+	return fmt.Sprintf("%s%d/", blobPrefix(jobID), fence)
 }
 
 // collect keeps the files that the job names. Commands that failed leave files
@@ -66,10 +74,12 @@ func (j *job) collect(ctx context.Context) *verdict {
 	})
 }
 
-// collectAll tries again through a new connection when one breaks.
+// collectAll tries again, through a new connection, when one breaks or the
+// object store is away: the files are there for as long as the sandbox is.
 func (j *job) collectAll(ctx context.Context) (note string, v *verdict) {
+	until := time.Now().Add(j.w.cfg.Patience)
 	var wait backoff
-	for tries := 1; ; tries++ {
+	for {
 		skipped, v, err := j.collectOnce(ctx)
 		switch {
 		case v != nil:
@@ -78,12 +88,17 @@ func (j *job) collectAll(ctx context.Context) (note string, v *verdict) {
 			return fmt.Sprintf("%d entries that match are links, special files, or have names that are not UTF-8; they were not kept", skipped), nil
 		case err == nil || ctx.Err() != nil:
 			return "", nil
-		case !fault.Is(err, fault.Unavailable) || tries == 3:
-			return "not all artifacts were kept: " + fault.Public(err), nil
 		}
-		wait.pause(ctx)
-		if err := j.reach(ctx); err != nil {
-			return "not all artifacts were kept: " + fault.Public(err), nil
+		for ; err != nil; err = j.reach(ctx) {
+			if ctx.Err() != nil {
+				return "", nil
+			}
+			if !fault.Is(err, fault.Unavailable) || time.Now().After(until) {
+				return "not all artifacts were kept: " + fault.Public(err), nil
+			}
+			j.log.Warn("cannot collect artifacts; trying again", "error", err)
+			wait.pause(ctx)
+			j.disconnect()
 		}
 	}
 }
@@ -127,7 +142,8 @@ func (j *job) collectOnce(ctx context.Context) (skipped int, v *verdict, err err
 }
 
 // keep puts one file into the object store and then on record. One that the
-// record does not take is removed again.
+// record does not take is removed again: another has the job, or there is no
+// room for it.
 func (j *job) keep(ctx context.Context, f artifact.File, contents io.Reader) (*verdict, error) {
 	key, sum := j.artifactKey(f.Path), sha256.New()
 	if _, err := j.w.deps.Blobs.Put(ctx, key, io.TeeReader(contents, sum), f.Bytes); err != nil {
@@ -142,8 +158,34 @@ func (j *job) keep(ctx context.Context, f artifact.File, contents io.Reader) (*v
 		}
 		return err
 	})
-	if full != nil {
-		return v, errors.Join(full, j.w.deps.Blobs.Delete(context.WithoutCancel(ctx), key))
+	if full == nil && (v == nil || !errors.Is(v.why, errLost)) {
+		return v, nil
 	}
-	return v, nil
+	drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropFor)
+	defer cancel()
+	return v, errors.Join(full, j.w.deps.Blobs.Delete(drop, key))
+}
+
+// dropFor bounds the removal of a blob. What is left then goes with the job.
+const dropFor = 30 * time.Second
+
+// dropOthers removes what workers that had the job before have kept and what
+// no row names: they died in between, or this one has kept the same file. It
+// comes before the end of the job, after which nobody looks for it.
+func (j *job) dropOthers(ctx context.Context) {
+	if len(j.Spec.Artifacts) == 0 || j.hold.lease.Fence == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropFor)
+	defer cancel()
+	artifacts, err := j.w.deps.Store.ArtifactsOf(ctx, j.ID)
+	for fence := int64(1); err == nil && fence < j.hold.lease.Fence; fence++ {
+		prefix := fencePrefix(j.ID, fence)
+		if !slices.ContainsFunc(artifacts, func(a run.Artifact) bool { return strings.HasPrefix(a.Key, prefix) }) {
+			err = j.w.deps.Blobs.DeletePrefix(ctx, prefix)
+		}
+	}
+	if err != nil {
+		j.log.Warn("cannot remove blobs that no row names; they go with the job", "error", err)
+	}
 }

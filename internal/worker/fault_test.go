@@ -3,9 +3,12 @@ package worker
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/blob"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
@@ -84,8 +87,41 @@ func (w *world) complete(id string) {
 	artifacts, err := w.store.Artifacts(w.Context(), "t1", id)
 	w.ok(err)
 	if len(artifacts) != 1 || w.blob(artifacts[0].Key) != "left by kept" {
-		w.Errorf("artifacts: %+v", artifacts)
+		w.Fatalf("artifacts: %+v", artifacts)
 	}
+	// However many workers have kept it, it is there once.
+	name := artifacts[0].Key[strings.LastIndex(artifacts[0].Key, "/")+1:]
+	for fence := range int64(5) {
+		if key := fencePrefix(id, fence+1) + name; key != artifacts[0].Key {
+			w.eventually("the end of blob "+key+", which no row names", func() bool { return !w.hasBlob(key) })
+		}
+	}
+}
+
+// TestObjectStoreIsAway: what a job leaves waits for the place where it is kept.
+func TestObjectStoreIsAway(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	deps := w.deps()
+	deps.Blobs = &awayFor{Store: w.blobs, puts: 6}
+	w.start(config(), deps)
+	id := w.submit(faultJob())
+	w.complete(id)
+	if note := w.job(id).Resolved.Artifacts; note != "" {
+		t.Error(note)
+	}
+}
+
+// awayFor is an object store that is away for so many puts.
+type awayFor struct {
+	blob.Store
+	puts int
+}
+
+func (a *awayFor) Put(ctx context.Context, key string, r io.Reader, size int64) (blob.Info, error) {
+	if a.puts--; a.puts >= 0 {
+		return blob.Info{}, fault.New(fault.Unavailable, "away")
+	}
+	return a.Store.Put(ctx, key, r, size)
 }
 
 // TestWorkerDiesAtEveryCall: another worker goes on, and the job does not notice.

@@ -228,6 +228,7 @@ func (j *job) settle(v *verdict) {
 	var unrecorded *verdict
 	switch v.do {
 	case finish:
+		j.dropOthers(ctx)
 		unrecorded = j.record(ctx, "record the job's end", func(ctx context.Context) error {
 			return j.w.deps.Store.Finish(ctx, j.hold.lease, store.End{State: v.state, Outcome: v.outcome, Usage: j.usage})
 		})
