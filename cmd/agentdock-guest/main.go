@@ -1,3 +1,9 @@
+// The sandbox's kernel shows as many processors as the limit allows. The Go
+// runtime would look for a limit in control groups at each start.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command agentdock-guest is the helper inside a sandbox. It is mounted there
 // read-only and started by the execution service only:
 //

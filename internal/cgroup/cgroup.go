@@ -53,8 +53,9 @@ var ErrUnavailable = errors.New("no usable control groups")
 
 // Hierarchy is the host's control group file system.
 type Hierarchy struct {
-	root string
-	v2   bool
+	root  string
+	v2    bool
+	ready readiness
 }
 
 // controllersV1 are the v1 hierarchies that are used. cpuacct is often the same

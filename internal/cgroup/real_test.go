@@ -273,3 +273,31 @@ func TestGroupThatDoesNotExist(t *testing.T) {
 	}
 	destroy(t, g)
 }
+
+func TestKeepReadyMovesNothing(t *testing.T) {
+	h := hierarchy(t)
+	before, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := h.Group(filepath.Join(parent(t, h), "one"))
+	if err := g.Create(cgroup.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	defer destroy(t, g)
+	first, second := h.KeepReady(), h.KeepReady()
+	first()
+	first() // again, which must not count
+	c := child(t, "sleeper")
+	if err := g.Add(c.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	second()
+	if pids, err := g.Procs(); err != nil || len(pids) != 1 || pids[0] != c.Process.Pid {
+		t.Errorf("%d moved, in the group are %d, %v", c.Process.Pid, pids, err)
+	}
+	after, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || string(after) != string(before) {
+		t.Errorf("this process was in\n%s and is in\n%s%v", before, after, err)
+	}
+}

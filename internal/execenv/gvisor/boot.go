@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/container"
 
@@ -100,24 +101,7 @@ func (b *box) make(ctx context.Context, image string) error {
 	if err := b.given(ctx); err != nil {
 		return err
 	}
-	// Attached: the kernel kills the sentry when this process dies, however it
-	// dies.
-	passed := map[int]*os.File{guest.ControlFD: theirs}
-	if b.disk != nil {
-		passed[diskFD] = b.disk.File
-	}
-	c, err := container.New(b.env.conf, container.Args{
-		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
-		PassFiles: passed,
-	})
-	// Theirs alone now, so that ours ends with the sandbox.
-	theirs.Close()
-	if err != nil {
-		return failed(err)
-	}
-	b.container, b.sentry = c, c.Sandbox
-	// No byte of the image has run yet. What does is in the group from now on.
-	if err := addTree(b.group, c.Sandbox.Getpid()); err != nil {
+	if err := b.startSentry(spec, theirs); err != nil {
 		return failed(err)
 	}
 	if err := b.watch(); err != nil {
@@ -128,7 +112,7 @@ func (b *box) make(ctx context.Context, image string) error {
 	}
 	// The sentry reads the image now, and gVisor waits for its answer for ever.
 	late := time.AfterFunc(bootTimeout, func() { b.abandon("it does not start") })
-	err = c.Start(b.env.conf)
+	err = b.container.Start(b.env.conf)
 	late.Stop()
 	if err != nil {
 		return failed(err)
@@ -152,6 +136,31 @@ func (b *box) make(ctx context.Context, image string) error {
 		b.lifetime = time.AfterFunc(time.Until(b.created.Add(b.spec.Lifetime)), b.expire)
 	}
 	return nil
+}
+
+// startSentry starts the sentry, which waits for a command to start the sandbox,
+// and puts it into the group.
+func (b *box) startSentry(spec *specs.Spec, control *os.File) error {
+	// The kernel gets ready for the move while the sentry starts.
+	defer b.env.hierarchy.KeepReady()()
+	passed := map[int]*os.File{guest.ControlFD: control}
+	if b.disk != nil {
+		passed[diskFD] = b.disk.File
+	}
+	// Attached: the kernel kills the sentry when this process dies, however it
+	// dies.
+	c, err := container.New(b.env.conf, container.Args{
+		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
+		PassFiles: passed,
+	})
+	// Theirs alone now, so that ours ends with the sandbox.
+	control.Close()
+	if err != nil {
+		return err
+	}
+	b.container, b.sentry = c, c.Sandbox
+	// No byte of the image has run yet. What does is in the group from now on.
+	return addTree(b.group, c.Sandbox.Getpid())
 }
 
 // expire ends the sandbox at the end of its lifetime.

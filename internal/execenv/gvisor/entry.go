@@ -7,10 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
-	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
@@ -30,6 +28,8 @@ func Entry() {
 		os.Args = args
 		collectLater()
 		adapt(linux.AMD64, disk)
+		useCompiledFilter()
+		startEarly()
 	case filepath.Base(os.Args[0]) == "runsc-gofer":
 	case os.Args[0] == "/proc/self/exe" && len(os.Args) > 2 && os.Args[1] == "umount":
 		// Started by the sentry itself to take /proc out of its root.
@@ -42,18 +42,6 @@ func Entry() {
 		new(cmd.Gofer):        "",
 	}, nil)
 	os.Exit(1)
-}
-
-// collectLater keeps the garbage collector from running while the sentry
-// starts, when its heap is small and grows fast: that is a third of the
-// processor time of a start. Its limit keeps it bounded if the start takes long.
-func collectLater() {
-	percent := debug.SetGCPercent(-1)
-	limit := debug.SetMemoryLimit(32 << 20)
-	time.AfterFunc(time.Second, func() {
-		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(limit)
-	})
 }
 
 // sentryArguments changes two things in what gVisor starts a sentry with.
