@@ -26,6 +26,7 @@ import (
 //	leave        init moves back
 //	usage        ok USED FREE USEDINODES FREEINODES … (for each mount)
 //	refused N    ok DISK INODES PIDS UNSEEN (what was counted for slot N of area x)
+//	account N    ok, then the numbers of "refused N", then those of "usage"
 const ControlFD = 3
 
 // Setup says what init prepares.
@@ -136,6 +137,13 @@ func (g groups) serve(s Setup, words []string) (string, error) {
 		return usage(s.Mounts)
 	case len(words) == 2 && words[0] == "refused":
 		return refused(words[1])
+	case len(words) == 2 && words[0] == "account":
+		counts, err := refused(words[1])
+		if err != nil {
+			return "", err
+		}
+		places, err := usage(s.Mounts)
+		return counts + strings.TrimPrefix(places, "ok"), err
 	}
 	return "", fmt.Errorf("unknown request %q", words)
 }

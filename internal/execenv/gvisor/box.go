@@ -213,8 +213,7 @@ func (b *box) Usage(context.Context) (run.Usage, error) {
 	if err := b.alive(); err != nil {
 		return run.Usage{}, err
 	}
-	u, _, err := b.usage()
-	return u, err
+	return b.usage()
 }
 
 // alive fails with Gone unless commands can run.

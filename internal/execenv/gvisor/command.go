@@ -30,6 +30,7 @@ type command struct {
 	startTime time.Time
 	proc      *process        // nil if the program could not be started
 	refused   answer.Refusals // set once nothing is left of it
+	places    []answer.Place  // set with it
 
 	stdin stdin
 	ended chan struct{} // closed once the first process has ended
@@ -208,8 +209,8 @@ func (c *command) clear() {
 	}
 	// The program's end is known. If the sandbox ends just now, what else would
 	// be said about it is not, and that does not change the end.
-	if total, err := c.proc.refusals(); err == nil {
-		c.refused, c.proc.after = total.Since(c.proc.before), total
+	if total, places, err := c.proc.account(); err == nil {
+		c.refused, c.proc.after, c.places = total.Since(c.proc.before), total, places
 	}
 	c.proc.release()
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -23,11 +24,8 @@ func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
 		return outOfMemory(stats, b.spec.Limits), b.usageOf(stats)
 	}
 	outcome := c.meaning(status)
-	usage := b.usageOf(stats)
-	full := false
-	if u, f, err := b.usage(); err == nil {
-		usage, full = u, f
-	}
+	usage := withPlaces(b.usageOf(stats), c.places)
+	full := slices.ContainsFunc(c.places, func(p answer.Place) bool { return p.Free == 0 })
 	hit := c.touched(c.refused, full)
 	if l, ok := c.endsAt(hit); ok {
 		outcome = c.endedAt(l, outcome)

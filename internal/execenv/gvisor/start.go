@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +40,10 @@ type process struct {
 	pid  int32
 	slot int
 	area area
+	// left is closed once init has been told to leave its slot, leaveErr says
+	// whether it did.
+	left     chan struct{}
+	leaveErr error
 	// What was counted for its slot before it, and when nothing was left of it.
 	before, after answer.Refusals
 }
@@ -143,15 +146,43 @@ func (b *box) startBytes(l launch) (*process, error) {
 // startText starts a process that is in its slot's group from its first
 // instruction on. gVisor starts a process in the group in which init is at
 // that moment, so init moves there and back: one start at a time.
+//
+// The program runs while init is still on its way back.
 func (b *box) startText(l launch) (*process, error) {
 	b.startMu.Lock()
-	defer b.startMu.Unlock()
+	p, err := b.enterSlot(l.area)
+	if err != nil {
+		b.startMu.Unlock()
+		return nil, err
+	}
+	p.pid, err = b.executeIn(l)
+	go func() {
+		defer b.startMu.Unlock()
+		p.leave()
+	}()
+	if err == nil {
+		return p, nil
+	}
+	<-p.left
+	if p.leaveErr != nil {
+		return nil, &errLostAtStart{p.leaveErr}
+	}
+	p.release()
+	var remote *answer.Refused
+	if errors.As(err, &remote) {
+		return nil, &errNotStarted{reason: remote.Reason}
+	}
+	return nil, &errLostAtStart{err}
+}
+
+// enterSlot takes a slot and moves init into its group.
+func (b *box) enterSlot(in area) (*process, error) {
 	b.mu.Lock()
 	slot := b.slots.take()
-	p := &process{box: b, slot: slot, area: l.area}
+	p := &process{box: b, slot: slot, area: in, left: make(chan struct{})}
 	p.before, p.after = b.counted[slot], b.counted[slot]
 	b.mu.Unlock()
-	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", l.area, slot)); err != nil {
+	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", in, slot)); err != nil {
 		p.release()
 		var refused *answer.InitError
 		if errors.As(err, &refused) && strings.Contains(refused.Answer, unix.EAGAIN.Error()) {
@@ -163,11 +194,25 @@ func (b *box) startText(l launch) (*process, error) {
 		b.abandon("its init does not answer")
 		return nil, b.lost(err)
 	}
+	return p, nil
+}
+
+// leave moves init back. Killing the slot's group before would kill init, so if
+// that does not work, nothing can go on in the sandbox.
+func (p *process) leave() {
+	defer close(p.left)
+	if _, p.leaveErr = p.box.control.Request("leave"); p.leaveErr != nil {
+		p.box.abandon("its init does not answer")
+	}
+}
+
+// executeIn starts a program in the group that init is in.
+func (b *box) executeIn(l launch) (pid int32, err error) {
 	fds := make([]int, len(l.files))
 	for i := range fds {
 		fds[i] = i
 	}
-	pid, err := b.execute(&control.ExecArgs{
+	return b.execute(&control.ExecArgs{
 		Argv: l.argv,
 		Envv: l.env,
 		// With the slash, a file is refused as a directory.
@@ -183,21 +228,6 @@ func (b *box) startText(l launch) (*process, error) {
 		},
 		ContainerID: b.spec.ID,
 	})
-	if _, leaveErr := b.control.Request("leave"); leaveErr != nil {
-		// Killing that group would now kill init. Nothing can go on here.
-		b.abandon("its init does not answer")
-		return nil, &errLostAtStart{leaveErr}
-	}
-	if err != nil {
-		p.release()
-		var remote *answer.Refused
-		if errors.As(err, &remote) {
-			return nil, &errNotStarted{reason: remote.Reason}
-		}
-		return nil, &errLostAtStart{err}
-	}
-	p.pid = pid
-	return p, nil
 }
 
 // wait blocks until the process has ended, and says how.
@@ -222,26 +252,34 @@ func (p *process) signal(sig unix.Signal, foreground bool) error {
 // kill ends everything the process ever started, at once and with nobody left
 // out: the sandbox's kernel holds forks back meanwhile.
 func (p *process) kill() error {
+	<-p.left
 	return p.box.writeGroupFile(p.file("cgroup.kill"), "1")
 }
 
-// clear kills what is left of it and waits until it is gone.
+// clear kills what the first process left behind, and returns when nothing is
+// there. Mostly nothing is: nobody can get into the group but who is born in it,
+// so once it is empty it stays so, and there is nothing to kill.
 func (p *process) clear() error {
+	<-p.left
+	if empty, err := p.isEmpty(); err != nil || empty {
+		return err
+	}
 	if err := p.kill(); err != nil {
 		return err
 	}
 	return p.empty(time.Now().Add(killTimeout))
 }
 
+func (p *process) isEmpty() (bool, error) {
+	events, err := p.box.readGroupFile(p.file("cgroup.events"))
+	return strings.Contains(events, "populated 0"), err
+}
+
 // empty waits until nothing is left of what the process started.
 func (p *process) empty(deadline time.Time) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		events, err := p.box.readGroupFile(p.file("cgroup.events"))
-		if err != nil {
+		if empty, err := p.isEmpty(); err != nil || empty {
 			return err
-		}
-		if strings.Contains(events, "populated 0") {
-			return nil
 		}
 		if time.Now().After(deadline) {
 			return errors.New("killed processes are still there")
@@ -267,6 +305,15 @@ func (p *process) refusals() (answer.Refusals, error) {
 	return answer.ParseRefusals(words)
 }
 
+// account reads the same and what the sandbox's files take, in one question.
+func (p *process) account() (answer.Refusals, []answer.Place, error) {
+	words, err := p.box.control.Request(fmt.Sprintf("account %d", p.slot))
+	if err != nil {
+		return answer.Refusals{}, nil, err
+	}
+	return answer.ParseAccount(words)
+}
+
 func (p *process) file(name string) control.CgroupControlFile {
 	return control.CgroupControlFile{
 		Controller: "pids",
@@ -275,23 +322,21 @@ func (p *process) file(name string) control.CgroupControlFile {
 	}
 }
 
-// usage reads what the sandbox uses, and whether a writable place has no byte left.
-func (b *box) usage() (u run.Usage, full bool, err error) {
+// usage reads what the sandbox uses.
+func (b *box) usage() (run.Usage, error) {
 	stats, err := b.group.Stats()
 	if err != nil {
-		return run.Usage{}, false, b.lost(err)
+		return run.Usage{}, b.lost(err)
 	}
-	u = b.usageOf(stats)
 	words, err := b.control.Request("usage")
 	if err != nil {
-		return u, false, b.lost(err)
+		return run.Usage{}, b.lost(err)
 	}
 	places, err := answer.ParsePlaces(words)
 	if err != nil {
-		return u, false, b.lost(err)
+		return run.Usage{}, b.lost(err)
 	}
-	u.DiskBytes, u.Inodes = places[0].Used, places[0].UsedInodes
-	return u, slices.ContainsFunc(places, func(p answer.Place) bool { return p.Free == 0 }), nil
+	return withPlaces(b.usageOf(stats), places), nil
 }
 
 // lost turns the failure to reach a sandbox into what happened to it.

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -26,5 +27,14 @@ func (b *box) usageOf(s cgroup.Stats) run.Usage {
 		b.peakMemory = max(b.peakMemory, u.MemoryBytes)
 	}
 	u.PeakMemoryBytes = min(b.peakMemory, s.PeakMemoryBytes)
+	return u
+}
+
+// withPlaces adds what init says of the writable places, of which the first is
+// the workspace.
+func withPlaces(u run.Usage, places []answer.Place) run.Usage {
+	if len(places) > 0 {
+		u.DiskBytes, u.Inodes = places[0].Used, places[0].UsedInodes
+	}
 	return u
 }

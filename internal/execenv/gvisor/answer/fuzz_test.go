@@ -54,6 +54,9 @@ func FuzzInit(f *testing.F) {
 					}
 				}
 			}
+			if r, places, err := ParseAccount(words); err == nil && (min(r.Disk, r.Inodes, r.PIDs, r.Unseen) < 0 || len(places) == 0) {
+				t.Fatalf("%+v %+v", r, places)
+			}
 			if r, err := ParseRefusals(words); err == nil && min(r.Disk, r.Inodes, r.PIDs, r.Unseen) < 0 {
 				t.Fatalf("%+v from %q", r, words)
 			}

@@ -54,6 +54,21 @@ func ParseRefusals(words []string) (Refusals, error) {
 	return r, nil
 }
 
+// ParseAccount reads init's answer to "account N": that to "refused N" and that to
+// "usage".
+func ParseAccount(words []string) (Refusals, []Place, error) {
+	const counters = 4
+	if len(words) < counters {
+		return Refusals{}, nil, fmt.Errorf("init answered with %d numbers about a command", len(words))
+	}
+	r, err := ParseRefusals(words[:counters])
+	if err != nil {
+		return Refusals{}, nil, err
+	}
+	places, err := ParsePlaces(words[counters:])
+	return r, places, err
+}
+
 // Since is what was counted after an earlier reading.
 func (r Refusals) Since(o Refusals) Refusals {
 	return Refusals{Disk: r.Disk - o.Disk, Inodes: r.Inodes - o.Inodes, PIDs: r.PIDs - o.PIDs, Unseen: r.Unseen - o.Unseen}
