@@ -78,7 +78,7 @@ func createKey(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -256,7 +256,9 @@ func TestOthersCanVerifyIt(t *testing.T) {
 		t.Errorf("%v", &st)
 	}
 	// The first subject is the request as it stands in the predicate.
-	var shown struct{ Predicate struct{ Request json.RawMessage } }
+	var shown struct {
+		Predicate struct{ Request json.RawMessage }
+	}
 	if err := json.Unmarshal(env.Payload, &shown); err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ var s3Binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot build the S3 server: %w", err)
 	}
-	defer os.RemoveAll(into)
+	defer func() { _ = os.RemoveAll(into) }()
 	build := exec.Command("go", "install", versitygw+"@"+versitygwVersion)
 	build.Dir = into // outside our module
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+into, "GOFLAGS=")

@@ -41,6 +41,10 @@ func countable() Config {
 	return cfg
 }
 
+// sampled leaves out one side of each call, in turn: with the race detector,
+// which looks into the database as well, all of them take minutes.
+const sampled = raceDetector
+
 // atEveryCall runs a case for each call that a worker makes for the job, and
 // for both sides of it.
 func atEveryCall(t *testing.T, try func(w *world, at *tap)) {
@@ -57,6 +61,9 @@ func atEveryCall(t *testing.T, try func(w *world, at *tap)) {
 	t.Run("calls", func(t *testing.T) {
 		for n := 1; n <= calls; n++ {
 			for _, after := range []bool{false, true} {
+				if sampled && after == (n%2 == 0) {
+					continue
+				}
 				t.Run(fmt.Sprintf("%02d_after_%v", n, after), func(t *testing.T) {
 					t.Parallel()
 					try(newWorld(t, fake.Config{}), &tap{at: n, after: after})
@@ -143,6 +150,7 @@ func TestWorkerDiesAtEveryCall(t *testing.T) {
 			t.Fatalf("the worker made only %d calls", at.calls())
 		}
 		stop()
+		w.ok(at.expire(w.store))
 		w.start(config(), w.deps())
 		w.complete(id)
 	})
@@ -163,8 +171,11 @@ func TestCancelAtEveryCall(t *testing.T) {
 	atEveryCall(t, func(w *world, at *tap) {
 		id := w.submit(faultJob())
 		at.do = func() error {
-			_, err := w.store.CancelJob(w.Context(), "t1", id)
-			w.ok(err)
+			// Its last calls are made when the test may be over.
+			_, err := w.store.CancelJob(context.Background(), "t1", id)
+			if err != nil {
+				w.Error(err)
+			}
 			return nil
 		}
 		w.start(config(), w.tapped(at))
@@ -216,6 +227,7 @@ func TestTwoWorkersHoldOneJob(t *testing.T) {
 		w.start(countable(), deps) // it is its successor's to find what is left
 		id := w.submit(faultJob())
 		<-paused
+		w.ok(at.expire(w.store))
 
 		taken := make(chan struct{}, 16)
 		deps = w.deps()

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -25,6 +26,20 @@ type tap struct {
 	at    int
 	after bool
 	do    func() error
+	// lease is the one that was claimed last.
+	lease store.Lease
+}
+
+// expire makes the lease run out, as if its time had passed.
+func (t *tap) expire(s Record) error {
+	t.mu.Lock()
+	l := t.lease
+	t.mu.Unlock()
+	_, err := s.Renew(context.Background(), l, time.Nanosecond)
+	if fault.Is(err, fault.Gone) {
+		return nil // it has ended, or is another's
+	}
+	return err
 }
 
 var errDead = fault.New(fault.Unavailable, "the worker is dead")
@@ -92,11 +107,17 @@ func (r tappedRecord) Claim(ctx context.Context, worker string, ttl time.Duratio
 		c, ok, err = r.Record.Claim(ctx, worker, ttl)
 		return err
 	})
-	if err == nil && ok {
-		// Claims that found nothing do not count.
-		err = r.t.call(func() error { return nil })
+	if err != nil || !ok {
+		return c, ok, err // those that found nothing do not count
 	}
-	return c, ok && err == nil, err
+	r.t.mu.Lock()
+	r.t.lease = c.Lease
+	r.t.mu.Unlock()
+	if err := r.t.call(func() error { return nil }); err != nil {
+		// Nobody knows of the lease, so it runs out.
+		return c, false, errors.Join(err, r.t.expire(r.Record))
+	}
+	return c, true, nil
 }
 
 func (r tappedRecord) Renew(ctx context.Context, l store.Lease, ttl time.Duration) (cancel bool, err error) {

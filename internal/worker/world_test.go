@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -88,7 +89,9 @@ func newWorld(t *testing.T, cfg fake.Config) *world {
 	w.env, w.node = serve(t, "here", cfg)
 
 	path := t.TempDir()
-	var err error
+	empty, err := emptyRecord()
+	w.ok(err)
+	w.ok(os.WriteFile(filepath.Join(path, "record"), empty, 0o600))
 	if w.store, err = sqlite.Open(t.Context(), filepath.Join(path, "record")); err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +110,28 @@ func newWorld(t *testing.T, cfg fake.Config) *world {
 	if w.signer, err = receipt.NewSigner(key); err != nil {
 		t.Fatal(err)
 	}
-	w.ok(w.store.CreateTenant(t.Context(), tenant.Tenant{ID: "t1", Name: "one", Quota: tenant.DefaultQuota()}))
 	return w
 }
+
+// emptyRecord is a record with a tenant and nothing else. To make one takes
+// longer than most cases.
+var emptyRecord = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "record")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "record")
+	s, err := sqlite.Open(context.Background(), file)
+	if err != nil {
+		return nil, err
+	}
+	err = s.CreateTenant(context.Background(), tenant.Tenant{ID: "t1", Name: "one", Quota: tenant.DefaultQuota()})
+	if err := errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+})
 
 // serve serves an environment in memory on a unix socket.
 func serve(t *testing.T, name string, cfg fake.Config) (*fake.Environment, Node) {
@@ -144,10 +166,11 @@ func (w *world) ok(err error) {
 	}
 }
 
-// config is quick, and development because the environment is no kernel.
+// config is quick, and development because the environment is no kernel. The
+// lease is long: tests that want it to run out say so (tap.expire).
 func config() Config {
 	return Config{
-		Name: "test", Concurrency: 4, Lease: 300 * time.Millisecond, Poll: 20 * time.Millisecond, Drain: 10 * time.Second,
+		Name: "test", Concurrency: 4, Lease: time.Minute, Poll: 20 * time.Millisecond, Drain: 10 * time.Second,
 		Patience: 5 * time.Second, Sweep: 50 * time.Millisecond, Development: true,
 	}
 }

@@ -180,7 +180,7 @@ func (w *world) startProcess() *process {
 // kill ends the process at once and waits until it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	<-p.gone
+	_ = <-p.gone // that it was killed
 }
 
 // inHere runs a worker in this process while do runs.
