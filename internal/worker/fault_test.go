@@ -41,10 +41,6 @@ func countable() Config {
 	return cfg
 }
 
-// sampled leaves out one side of each call, in turn: with the race detector,
-// which looks into the database as well, all of them take minutes.
-const sampled = raceDetector
-
 // atEveryCall runs a case for each call that a worker makes for the job, and
 // for both sides of it.
 func atEveryCall(t *testing.T, try func(w *world, at *tap)) {
@@ -61,8 +57,8 @@ func atEveryCall(t *testing.T, try func(w *world, at *tap)) {
 	t.Run("calls", func(t *testing.T) {
 		for n := 1; n <= calls; n++ {
 			for _, after := range []bool{false, true} {
-				if sampled && after == (n%2 == 0) {
-					continue
+				if testing.Short() && after == (n%2 == 0) {
+					continue // one side of each call, in turn
 				}
 				t.Run(fmt.Sprintf("%02d_after_%v", n, after), func(t *testing.T) {
 					t.Parallel()

@@ -341,7 +341,7 @@ func (j *job_) key(fence int64, path string) string {
 }
 
 func TestLongOutputIsWhole(t *testing.T) {
-	const lines = 20000
+	const lines = 5000
 	w := newWorld(t, fake.Config{Programs: map[string]fake.Program{
 		"lines": func(p *fake.Proc) int {
 			for i := range lines {

@@ -102,7 +102,8 @@ func TestWorkerIsStopped(t *testing.T) {
 	p := w.startProcess()
 	w.says("job-1", "step-0", "begun")
 	w.ok(p.cmd.Process.Signal(unix.SIGTERM))
-	w.ok(<-p.gone)
+	<-p.gone
+	w.ok(p.err)
 	w.withRecord(func(s *sqlite.Store) {
 		w.inHere(s, func() {
 			if job := w.until(s, "job", ended); job.State != run.Succeeded || job.Attempt != 1 || w.log(s, "job") != "begun\ndone\n" {

@@ -161,7 +161,8 @@ func (w *world) submit(s *sqlite.Store, id string, spec run.JobSpec) {
 // process is a worker's process.
 type process struct {
 	cmd  *exec.Cmd
-	gone chan error
+	gone chan struct{} // closed when it is, and then err is set
+	err  error
 }
 
 func (w *world) startProcess() *process {
@@ -171,8 +172,11 @@ func (w *world) startProcess() *process {
 	cmd.Stdout, cmd.Stderr = w.Output(), w.Output()
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	w.ok(cmd.Start())
-	p := &process{cmd: cmd, gone: make(chan error, 1)}
-	go func() { p.gone <- cmd.Wait() }()
+	p := &process{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		defer close(p.gone)
+		p.err = cmd.Wait()
+	}()
 	w.Cleanup(func() { _ = cmd.Process.Kill() })
 	return p
 }
@@ -180,7 +184,7 @@ func (w *world) startProcess() *process {
 // kill ends the process at once and waits until it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	_ = <-p.gone // that it was killed
+	<-p.gone
 }
 
 // inHere runs a worker in this process while do runs.
