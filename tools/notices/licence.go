@@ -89,7 +89,9 @@ func (p *part) consider(dir string, entry fs.DirEntry) error {
 		return fmt.Errorf("cannot read %s of %s: %w", name, p.Path, err)
 	}
 	f := file{Name: path.Join(dir, name), Text: strings.ReplaceAll(string(text), "\r\n", "\n")}
-	if isLicence {
+	if found, ok := reviewed(p.Path, f.Name, text); ok {
+		f.Licences = found
+	} else if isLicence {
 		if f.Licences, err = classify(text); err != nil {
 			return fmt.Errorf("cannot use %s %s: %s: %w; take another module", p.Path, p.Version, f.Name, err)
 		}

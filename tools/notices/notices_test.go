@@ -72,6 +72,27 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// What a person has read counts for that text in that module, and no other.
+func TestReviewsHoldForOneText(t *testing.T) {
+	text := []byte("https://commons.wikimedia.org/wiki/File:Memory_infra_logo.png\n")
+	if found, ok := reviewed("modernc.org/memory", "LICENSE-LOGO", text); !ok || len(found) != 1 {
+		t.Errorf("the text that was read is not known: %v", found)
+	}
+	for _, other := range [][2]string{{"modernc.org/memory", "LICENSE"}, {"modernc.org/sqlite", "LICENSE-LOGO"}} {
+		if _, ok := reviewed(other[0], other[1], text); ok {
+			t.Errorf("it counts as %s of %s too", other[1], other[0])
+		}
+	}
+	if _, ok := reviewed("modernc.org/memory", "LICENSE-LOGO", append(text, "You may not."...)); ok {
+		t.Error("it counts although a sentence was added")
+	}
+	for _, r := range reviews {
+		if r.because == "" || len(r.licences) == 0 {
+			t.Errorf("the review of %s of %s says nothing", r.file, r.module)
+		}
+	}
+}
+
 func TestReadLooksWhereLinkedCodeIs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
