@@ -31,7 +31,7 @@ func (g Group) Run(ctx context.Context) error {
 	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil // told to stop while starting
 	}
-	if g.Stopping != nil {
+	if g.Stopping != nil && len(started) == len(g.Parts) {
 		g.Stopping()
 	}
 	return errors.Join(err, g.stop(started))

@@ -81,7 +81,7 @@ func (p *Part) Start(ctx context.Context) error {
 		if p.err == nil {
 			return fmt.Errorf("cannot start %s: it ended before it was ready", p.name)
 		}
-		return fmt.Errorf("cannot start %s: %w", p.name, p.err)
+		return p.err // it says what it could not do
 	case <-ctx.Done():
 		p.cancel()
 		<-p.done

@@ -62,7 +62,7 @@ func TestStopBeforeStart(t *testing.T) {
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := New("broken", func(context.Context, func()) error { return errors.New("no port") })
-		if err := broken.Start(t.Context()); err == nil || err.Error() != "cannot start broken: no port" {
+		if err := broken.Start(t.Context()); err == nil || err.Error() != "no port" {
 			t.Errorf("got %v", err)
 		}
 		silent := New("silent", func(ctx context.Context, _ func()) error { return untilTold(ctx) })
@@ -146,7 +146,7 @@ func TestGroupWithAPartThatDoesNotStart(t *testing.T) {
 			Parts: []*Part{r.part("a"), New("b", func(context.Context, func()) error { return errors.New("no") }), r.part("c")},
 			Ready: func() { t.Error("ready") },
 		}
-		if err := g.Run(t.Context()); err == nil || err.Error() != "cannot start b: no" {
+		if err := g.Run(t.Context()); err == nil || err.Error() != "no" {
 			t.Errorf("got %v", err)
 		}
 		if got := strings.Join(r.seen, " "); got != "+a -a" {

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -101,6 +102,8 @@ type API struct {
 	Listen  string `env:"AGENTDOCK_API_LISTEN" help:"address to serve on, host:port"`
 	TLSCert string `env:"AGENTDOCK_API_TLS_CERT" help:"PEM file with its certificate; without, it speaks plain HTTP"`
 	TLSKey  string `env:"AGENTDOCK_API_TLS_KEY" help:"PEM file with the certificate's key"`
+	// The private key is the worker's alone.
+	ReceiptKeys string `env:"AGENTDOCK_RECEIPT_KEYS_FILE" help:"PEM file with the public keys that verify receipts, for callers; agentdock-worker public-key prints a worker's"`
 	Auth
 	Record
 	Sandbox
@@ -190,7 +193,8 @@ type Up struct {
 // DefaultUp is what it does when nothing is set. An empty mode chooses dev on a
 // loopback address, and api_key on another.
 func DefaultUp() Up {
-	return Up{Sandbox: defaultSandbox(), Work: defaultWork()}
+	// What is said in JSON beside the words for people is what went wrong.
+	return Up{Sandbox: defaultSandbox(), Work: defaultWork(), Log: Log{Level: Level(slog.LevelWarn)}}
 }
 
 // LoadUp reads and checks, for a given address.
@@ -206,4 +210,18 @@ func LoadUp(environ []string, listen string) (Up, error) {
 		}
 	}
 	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(listen), s.Sandbox.check(), s.Work.check()})
+}
+
+// Secrets are what the logs of a process must not show: all secret values of its
+// settings, and the passwords in those that are URLs.
+func Secrets(loaded any) []string {
+	values := secretsOf(loaded)
+	for _, v := range values {
+		if u, err := url.Parse(v); err == nil && u.User != nil {
+			if password, ok := u.User.Password(); ok {
+				values = append(values, password)
+			}
+		}
+	}
+	return values
 }

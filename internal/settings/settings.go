@@ -180,3 +180,14 @@ func together(wrong []error) error {
 	}
 	return nil
 }
+
+// secretsOf are the values that nobody may see.
+func secretsOf(loaded any) []string {
+	var values []string
+	walk(reflect.ValueOf(loaded), func(_ reflect.StructField, v reflect.Value) {
+		if s, ok := v.Interface().(Secret); ok && s != "" {
+			values = append(values, s.Reveal())
+		}
+	})
+	return values
+}

@@ -12,13 +12,19 @@ import (
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
+// Connection is an execution service that answered.
+type Connection interface {
+	execenv.Environment
+	Close()
+}
+
 // Environment measures an execution service by the name jobs have on record.
-func (t *Telemetry) Environment(node string, env execenv.Environment) execenv.Environment {
-	return &measuredEnvironment{Environment: env, t: t, node: node}
+func (t *Telemetry) Environment(node string, c Connection) Connection {
+	return &measuredEnvironment{Connection: c, t: t, node: node}
 }
 
 type measuredEnvironment struct {
-	execenv.Environment
+	Connection
 	t    *Telemetry
 	node string
 }
@@ -42,30 +48,23 @@ func result(err error) string {
 func (m *measuredEnvironment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sandbox, error) {
 	ctx, end := m.t.Span(m.t.inJob(ctx, jobOf(spec.ID)), "sandbox.create", m.about(spec.ID)...)
 	begin := time.Now()
-	sb, err := m.Environment.Create(ctx, spec)
+	sb, err := m.Connection.Create(ctx, spec)
 	m.t.Metrics.createSeconds.WithLabelValues(m.node, result(err)).Observe(time.Since(begin).Seconds())
 	end(err)
 	return m.sandbox(sb, err)
 }
 
 func (m *measuredEnvironment) Attach(ctx context.Context, id string) (execenv.Sandbox, error) {
-	sb, err := m.Environment.Attach(m.t.inJob(ctx, jobOf(id)), id)
+	sb, err := m.Connection.Attach(m.t.inJob(ctx, jobOf(id)), id)
 	return m.sandbox(sb, err)
 }
 
 func (m *measuredEnvironment) Destroy(ctx context.Context, id string) error {
 	ctx, end := m.t.Span(m.t.inJob(ctx, jobOf(id)), "sandbox.destroy", m.about(id)...)
-	err := m.Environment.Destroy(ctx, id)
+	err := m.Connection.Destroy(ctx, id)
 	m.t.Metrics.destroyed.WithLabelValues(m.node, result(err)).Inc()
 	end(err)
 	return err
-}
-
-// List is what a sweep begins with.
-func (m *measuredEnvironment) List(ctx context.Context) ([]execenv.Info, error) {
-	infos, err := m.Environment.List(ctx)
-	m.t.Metrics.sweeps.WithLabelValues(m.node, result(err)).Inc()
-	return infos, err
 }
 
 func (m *measuredEnvironment) about(sandbox string) []attribute.KeyValue {

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
 )
@@ -27,7 +26,7 @@ type Metrics struct {
 	outcomes      *prometheus.CounterVec
 	requeued      prometheus.Counter
 	leasesLost    prometheus.Counter
-	sweeps        *prometheus.CounterVec
+	sweeps        prometheus.Counter
 	destroyed     *prometheus.CounterVec
 	requests      *prometheus.CounterVec
 	requestTime   *prometheus.HistogramVec
@@ -56,18 +55,21 @@ func newMetrics() *Metrics {
 	})
 	m.requeued = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentdock_jobs_requeued_total", Help: "Jobs given back by a worker."})
 	m.leasesLost = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentdock_leases_lost_total", Help: "Jobs a worker found in another's hands."})
-	m.registry.MustRegister(m.claimDelay, m.requeued, m.leasesLost,
+	m.sweeps = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentdock_sweeps_total", Help: "Looks for sandboxes whose attempt is not active."})
+	m.registry.MustRegister(m.claimDelay, m.requeued, m.leasesLost, m.sweeps,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.createSeconds = histogram("agentdock_sandbox_create_seconds", "To create a sandbox.", quick, "node", "result")
 	m.execSeconds = histogram("agentdock_exec_start_seconds", "To start a command.", quick, "node", "result")
 	m.ranSeconds = histogram("agentdock_command_seconds", "How long commands ran, by how they ended.", slow, "node", "outcome")
 	m.outcomes = counter("agentdock_job_outcomes_total", "Jobs that ended, by how.", "state", "outcome")
-	m.sweeps = counter("agentdock_sweeps_total", "Looks at which sandboxes an execution service has.", "node", "result")
 	m.destroyed = counter("agentdock_sandboxes_destroyed_total", "Sandboxes destroyed.", "node", "result")
 	m.requests = counter("agentdock_http_requests_total", "Requests, by route and status.", "method", "route", "status")
 	m.requestTime = histogram("agentdock_http_request_seconds", "How long requests took; followed logs as long as they were followed.", quick, "method", "route")
 	return m
 }
+
+// Registry is for what counts by itself.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Handler serves them.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
@@ -98,15 +100,15 @@ func (m *Metrics) Queue(s store.Housekeeping) {
 	})
 }
 
-// Sandboxes adds how many an execution service has now.
-func (m *Metrics) Sandboxes(node string, env execenv.Environment) {
+// Sandboxes adds how many an execution service has now, which count asks it.
+func (m *Metrics) Sandboxes(node string, count func(context.Context) (int, error)) {
 	desc := prometheus.NewDesc("agentdock_live_sandboxes", "Sandboxes of which anything is left.", nil, prometheus.Labels{"node": node})
 	m.registry.MustRegister(&scrape{
 		descs: []*prometheus.Desc{desc},
 		collect: func(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) error {
-			infos, err := env.List(ctx)
+			n, err := count(ctx)
 			if err == nil {
-				gauge(desc, float64(len(infos)))
+				gauge(desc, float64(n))
 			}
 			return err
 		},

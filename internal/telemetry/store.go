@@ -43,6 +43,12 @@ func (m *measuredStore) Claim(ctx context.Context, worker string, ttl time.Durat
 	return c, ok, err
 }
 
+// ActiveAttempts is the question that every sweep asks.
+func (m *measuredStore) ActiveAttempts(ctx context.Context, of []store.Attempt) (map[store.Attempt]bool, error) {
+	m.t.Metrics.sweeps.Inc()
+	return m.Store.ActiveAttempts(ctx, of)
+}
+
 func (m *measuredStore) Finish(ctx context.Context, l store.Lease, end store.End) error {
 	err := m.held(l, m.Store.Finish(ctx, l, end))
 	if err == nil {
