@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/agentdock/agentdock/internal/blob"
+	"github.com/agentdock/agentdock/internal/blob/dir"
+	"github.com/agentdock/agentdock/internal/blob/s3"
+	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/httpapi"
+	"github.com/agentdock/agentdock/internal/queue"
+	"github.com/agentdock/agentdock/internal/queue/redis"
+	"github.com/agentdock/agentdock/internal/receipt"
+	"github.com/agentdock/agentdock/internal/service"
+	"github.com/agentdock/agentdock/internal/settings"
+	"github.com/agentdock/agentdock/internal/store"
+	"github.com/agentdock/agentdock/internal/store/postgres"
+	"github.com/agentdock/agentdock/internal/telemetry"
+)
+
+// platform is what the process has opened.
+type platform struct {
+	settings  settings.API
+	telemetry *telemetry.Telemetry
+	log       *slog.Logger
+	record    store.Store
+	queue     queue.Queue
+	control   *control.Control
+}
+
+// open connects to what there has to be.
+func open(ctx context.Context, s settings.API, t *telemetry.Telemetry, log *slog.Logger) (_ *platform, err error) {
+	p := &platform{settings: s, telemetry: t, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	record, err := postgres.Open(ctx, s.DatabaseURL.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	p.record = t.Store(record)
+	if p.queue, err = redis.Open(s.RedisURL.Reveal()); err != nil {
+		return nil, err
+	}
+	blobs, err := openBlobs(s.Record)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := receiptKeys(s.ReceiptKeys)
+	if err != nil {
+		return nil, err
+	}
+	p.control, err = control.New(control.Config{Defaults: s.Limits(), Image: s.Image, ReceiptKeys: keys}, p.record, p.queue, blobs, log)
+	return p, err
+}
+
+func openBlobs(r settings.Record) (blob.Store, error) {
+	if r.S3Bucket == "" {
+		return dir.New(r.ArtifactDir)
+	}
+	return s3.New(s3.Config{
+		Endpoint: r.S3Endpoint, Region: r.S3Region, Bucket: r.S3Bucket,
+		AccessKey: r.S3AccessKeyID.Reveal(), SecretKey: r.S3SecretAccessKey.Reveal(),
+	})
+}
+
+func receiptKeys(path string) ([]control.ReceiptKey, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read AGENTDOCK_RECEIPT_KEYS_FILE: %w", err)
+	}
+	public, err := receipt.ParsePublicKeys(data)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read AGENTDOCK_RECEIPT_KEYS_FILE: %w", err)
+	}
+	var keys []control.ReceiptKey
+	for _, k := range public {
+		id, err := receipt.KeyID(k)
+		if err != nil {
+			return nil, err
+		}
+		pem, err := receipt.EncodePublicKey(k)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, control.ReceiptKey{ID: id, Algorithm: "ed25519", PEM: string(pem)})
+	}
+	return keys, nil
+}
+
+func (p *platform) close() error {
+	var errs []error
+	if p.queue != nil {
+		errs = append(errs, p.queue.Close())
+	}
+	if p.record != nil {
+		errs = append(errs, p.record.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// migrate has nothing left to do: opening the record brings it up to date.
+func migrate(context.Context, *platform, io.Writer) error { return nil }
+
+// bootstrap prints the first key, and is an error when there is one: a second
+// call must not look as if it had made another.
+func bootstrap(ctx context.Context, p *platform, stdout io.Writer) error {
+	secret, err := p.control.FirstKey(ctx)
+	if err != nil {
+		return err
+	}
+	if secret == "" {
+		return errors.New("cannot make the first key: there is one; revoke it with agentdock admin key revoke, or use it to make others")
+	}
+	_, err = fmt.Fprintln(stdout, secret)
+	return err
+}
+
+func serve(ctx context.Context, p *platform, _ io.Writer) error {
+	s, t := p.settings, p.telemetry
+	mode := httpapi.AuthMode(s.Mode)
+	l, err := httpapi.Listen(mode, s.Listen)
+	if err != nil {
+		return err
+	}
+	conf, err := serverTLS(s)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	t.Metrics.Queue(p.record)
+	api, err := httpapi.New(httpapi.Config{
+		Auth: mode, Log: p.log, TLS: conf,
+		Registerer: t.Metrics.Registry(), Metrics: t.Metrics.Handler(p.log),
+		Around: func(next http.Handler) http.Handler { return t.HTTP(next, httpapi.RouteOf) },
+	}, p.control)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	part, err := api.Part(l)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return service.Group{
+		Parts:    []*service.Part{part},
+		Ready:    func() { p.log.Info("serving", "listen", l.Addr().String(), "tls", conf != nil, "auth", s.Mode) },
+		Stopping: func() { p.log.Info("stopping") },
+	}.Run(ctx)
+}
+
+func serverTLS(s settings.API) (*tls.Config, error) {
+	if s.TLSCert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load the TLS certificate: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}, nil
+}

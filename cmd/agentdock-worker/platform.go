@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/blob"
+	"github.com/agentdock/agentdock/internal/blob/dir"
+	"github.com/agentdock/agentdock/internal/blob/s3"
+	"github.com/agentdock/agentdock/internal/checkout"
+	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/queue"
+	"github.com/agentdock/agentdock/internal/queue/redis"
+	"github.com/agentdock/agentdock/internal/receipt"
+	"github.com/agentdock/agentdock/internal/service"
+	"github.com/agentdock/agentdock/internal/settings"
+	"github.com/agentdock/agentdock/internal/store"
+	"github.com/agentdock/agentdock/internal/store/postgres"
+	"github.com/agentdock/agentdock/internal/telemetry"
+	"github.com/agentdock/agentdock/internal/worker"
+)
+
+// platform is what the process has opened.
+type platform struct {
+	settings  settings.Worker
+	telemetry *telemetry.Telemetry
+	log       *slog.Logger
+	record    store.Store
+	queue     queue.Queue
+	blobs     blob.Store
+	worker    *worker.Worker
+}
+
+func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *slog.Logger) (_ *platform, err error) {
+	p := &platform{settings: s, telemetry: t, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	record, err := postgres.Open(ctx, s.DatabaseURL.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	p.record = t.Store(record)
+	if p.queue, err = redis.Open(s.RedisURL.Reveal()); err != nil {
+		return nil, err
+	}
+	if p.blobs, err = openBlobs(s.Record); err != nil {
+		return nil, err
+	}
+	key, err := receipt.LoadOrCreateKey(s.SigningKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := receipt.NewSigner(key)
+	if err != nil {
+		return nil, err
+	}
+	repositories, err := checkout.Open(s.Checkout, "agentdock/worker")
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := nodes(s, t)
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	p.worker, err = worker.New(worker.Config{
+		Name: cmp.Or(s.Name, host), Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
+		Retention: s.Retention, UploadRetention: s.Retention,
+	}, worker.Deps{
+		Store: p.record, Queue: p.queue, Blobs: p.blobs, Nodes: nodes, Repositories: repositories, Signer: signer, Log: log,
+	})
+	return p, err
+}
+
+func openBlobs(r settings.Record) (blob.Store, error) {
+	if r.S3Bucket == "" {
+		return dir.New(r.ArtifactDir)
+	}
+	return s3.New(s3.Config{
+		Endpoint: r.S3Endpoint, Region: r.S3Region, Bucket: r.S3Bucket,
+		AccessKey: r.S3AccessKeyID.Reveal(), SecretKey: r.S3SecretAccessKey.Reveal(),
+	})
+}
+
+// nodes are the execution services, each dialled anew for each job: one that was
+// restarted may have become something else.
+func nodes(s settings.Worker, t *telemetry.Telemetry) ([]worker.Node, error) {
+	var all []worker.Node
+	for _, e := range s.Execds {
+		dial, err := dialer(s, e)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, worker.Node{Name: e.Name, Dial: func(ctx context.Context) (worker.Connection, error) {
+			c, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if name := c.Capabilities().Name; name != s.Runtime {
+				c.Close()
+				return nil, fault.New(fault.Denied, "execution service %s runs %q, and SANDBOX_RUNTIME is %s", e.Name, name, s.Runtime)
+			}
+			return t.Environment(e.Name, c), nil
+		}})
+		t.Metrics.Sandboxes(e.Name, func(ctx context.Context) (int, error) {
+			c, err := dial(ctx)
+			if err != nil {
+				return 0, err
+			}
+			defer c.Close()
+			infos, err := c.List(ctx)
+			return len(infos), err
+		})
+	}
+	return all, nil
+}
+
+func dialer(s settings.Worker, e settings.Endpoint) (func(context.Context) (*execrpc.Client, error), error) {
+	if e.Socket != "" {
+		return func(ctx context.Context) (*execrpc.Client, error) { return execrpc.DialUnix(ctx, e.Socket) }, nil
+	}
+	conf, err := execrpc.ClientTLS(execrpc.TLSFiles{Cert: s.ExecdTLSCert, Key: s.ExecdTLSKey, CA: s.ExecdTLSCA}, "")
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach execution service %s: %w", e.Name, err)
+	}
+	return func(ctx context.Context) (*execrpc.Client, error) { return execrpc.DialTLS(ctx, e.Address, conf) }, nil
+}
+
+func (p *platform) close() error {
+	var errs []error
+	if p.queue != nil {
+		errs = append(errs, p.queue.Close())
+	}
+	if p.record != nil {
+		errs = append(errs, p.record.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func work(ctx context.Context, p *platform) error {
+	parts, metrics := []*service.Part{}, ""
+	if p.settings.Listen != "" {
+		l, err := net.Listen("tcp", p.settings.Listen)
+		if err != nil {
+			return fmt.Errorf("cannot listen on %s: %w; set AGENTDOCK_WORKER_LISTEN to another address", p.settings.Listen, err)
+		}
+		metrics = l.Addr().String()
+		parts = append(parts, service.HTTP("metrics", l, &http.Server{
+			Handler: p.endpoints(), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		}, time.Second))
+	}
+	parts = append(parts, service.Loop("the worker", p.worker.Run))
+	return service.Group{
+		Parts: parts, StopTimeout: p.settings.Drain + time.Minute,
+		Ready: func() {
+			p.log.Info("working", "concurrency", p.settings.Concurrency, "execds", len(p.settings.Execds), "metrics", metrics)
+		},
+		Stopping: func() { p.log.Info("stopping", "drain", p.settings.Drain.String()) },
+	}.Run(ctx)
+}
+
+// endpoints are for whoever watches the worker. They hold nothing of a tenant.
+func (p *platform) endpoints() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", p.telemetry.Metrics.Handler(p.log))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		if err := errors.Join(p.record.Ping(ctx), p.blobs.Ping(ctx)); err != nil {
+			p.log.WarnContext(ctx, "not ready", "error", err)
+			http.Error(w, "unavailable", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
