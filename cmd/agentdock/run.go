@@ -49,7 +49,11 @@ without --json the bytes are passed on as they are.
 Sizes are written 512m, 1.5GiB, 300MB or in bytes (k, m, g and KiB, MiB, GiB
 count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.
 
-An execution service is started for the run, which takes root. Variables:
+Where a server is configured (AGENTDOCK_URL and AGENTDOCK_API_KEY, or the config
+file; see agentdock jobs), the command is a job there: the same flags, output and
+exit status, no root; --stdin is not taken. --local runs here all the same.
+
+Here, an execution service is started for the run, which takes root. Variables:
 ` + localexecd.BinaryEnv + ` names its program, ` + localexecd.DirEnv + ` the
 directory for what it needs meanwhile (` + localexecd.DefaultDir + `), ` + localexecd.DiskDirEnv + `
 the one for workspaces on disk (` + localexecd.DefaultDiskDir + `).`
@@ -86,6 +90,14 @@ func newRun() *cobra.Command {
 // where things go.
 func runCommand(cmd *cobra.Command, f *runFlags, argv []string) error {
 	console := newConsole(cmd.ErrOrStderr())
+	return runWatched(cmd, f, console, func(ctx context.Context, sinks oneshot.Sinks) oneshot.Report {
+		return f.runAnywhere(ctx, argv, sinks, console, cmd.InOrStdin())
+	})
+}
+
+// runWatched is a run from its start to its exit status: output goes on as it
+// comes, a signal ends it, and the last line says how it ended.
+func runWatched(cmd *cobra.Command, f *runFlags, console *console, run func(context.Context, oneshot.Sinks) oneshot.Report) error {
 	var kept, keptErr bytes.Buffer
 	sinks := oneshot.Sinks{Stdout: cmd.OutOrStdout(), Stderr: console, Phase: console.phase}
 	if f.json {
@@ -94,7 +106,7 @@ func runCommand(cmd *cobra.Command, f *runFlags, argv []string) error {
 	ctx, caught, stop := catchSignals(cmd.Context())
 	defer stop()
 
-	report := f.run(ctx, argv, sinks, console, cmd.InOrStdin())
+	report := run(ctx, sinks)
 	status := report.ExitStatus()
 	if sig, ok := caught().(syscall.Signal); ok && status == oneshot.StatusCancelled {
 		status = oneshot.StatusSignalled + int(sig)
@@ -114,6 +126,26 @@ func (f *runFlags) finish(cmd *cobra.Command, console *console, report oneshot.R
 		return nil
 	}
 	return exitStatus(status)
+}
+
+// runAnywhere runs on the server that is configured, or here if there is none.
+func (f *runFlags) runAnywhere(ctx context.Context, argv []string, sinks oneshot.Sinks, console *console, stdin io.Reader) oneshot.Report {
+	if f.local {
+		return f.run(ctx, argv, sinks, console, stdin)
+	}
+	url, key, err := server(os.Environ())
+	if err != nil {
+		return oneshot.Failed(ctx, oneshot.Request{}, err)
+	}
+	if url == "" {
+		return f.run(ctx, argv, sinks, console, stdin)
+	}
+	c, err := dialTo(url, key)
+	if err != nil {
+		return oneshot.Failed(ctx, oneshot.Request{}, err)
+	}
+	defer c.CloseIdleConnections()
+	return f.runRemote(ctx, c, argv, sinks, console)
 }
 
 // run checks the request before it starts anything, and stops what it started.

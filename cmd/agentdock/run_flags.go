@@ -40,13 +40,31 @@ type runFlags struct {
 	stdin                            string
 	artifacts                        []string
 	out, artifactBytes               string
-	json                             bool
-	given                            func(flag string) bool
+	json, local                      bool
+	// remote says that a server will run it, and fetch a repository.
+	remote         bool
+	idempotencyKey string
+	// asked are the limits that were given, before defaults filled in the rest.
+	asked run.Limits
+	given func(flag string) bool
 }
 
 const defaultOut = "agentdock-artifacts"
 
 func (f *runFlags) define(cmd *cobra.Command) {
+	f.defineJob(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
+	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
+	fl.StringVar(&f.out, "out", defaultOut, "`directory` to keep artifacts in")
+	fl.StringVar(&f.artifactBytes, "artifact-bytes", "", "`size` of all artifacts together (default "+quantity.Size(artifact.DefaultLimits().TotalBytes)+")")
+	fl.BoolVar(&f.local, "local", false, "run on this machine although a server is configured")
+	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the program's output")
+	completeImages(cmd, &f.imageDir)
+}
+
+// defineJob defines what a run here and a job on a server have in common.
+func (f *runFlags) defineJob(cmd *cobra.Command) {
 	d := run.DefaultLimits()
 	fl := cmd.Flags()
 	fl.SetInterspersed(false) // what follows the program's name is the program's
@@ -57,7 +75,6 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&f.ref, "ref", "", "its branch, tag, pull/N, full ref or commit (default: its default branch)")
 	fl.IntVar(&f.depth, "depth", 1, "`number` of commits of its history; 0 is all")
 	fl.StringVar(&f.image, "image", image.Default, "root image, by `name` or digest")
-	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
 	fl.StringVar(&f.cpus, "cpus", "", "processors, a `number` from 0.01 to 64 (default 1)")
 	fl.StringVar(&f.memory, "memory", "", "`size` of memory, with the files in the workspace (default "+quantity.Size(d.MemoryBytes)+")")
 	fl.StringVar(&f.pids, "pids", "", fmt.Sprintf("`number` of processes and threads at once (default %d)", d.PIDs))
@@ -68,12 +85,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.endAtLimit, "end-at-limit", nil, "end the command when it reaches one of these `limits`: pids, disk, inodes, output")
 	fl.StringArrayVar(&f.env, "env", nil, "add `NAME=VALUE` to the program's environment; repeatable")
 	fl.StringVar(&f.cwd, "cwd", "", "`directory` to run in, relative to the workspace")
-	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
 	fl.StringArrayVar(&f.artifacts, "artifact", nil, "keep files that match this `pattern` (*, ?, […], **); repeatable")
-	fl.StringVar(&f.out, "out", defaultOut, "`directory` to keep them in")
-	fl.StringVar(&f.artifactBytes, "artifact-bytes", "", "`size` of all artifacts together (default "+quantity.Size(artifact.DefaultLimits().TotalBytes)+")")
-	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the program's output")
-	completeImages(cmd, &f.imageDir)
 	// An empty value was given too: --memory "$UNSET" must not mean the default.
 	f.given = fl.Changed
 }
@@ -205,6 +217,7 @@ func (f *runFlags) limits() (run.Limits, error) {
 	if l.DiskBytes == 0 && l.MemoryBytes > 0 {
 		l.DiskBytes = min(d.DiskBytes, l.MemoryBytes/2)
 	}
+	f.asked = l
 	l = l.Or(d)
 	if err := l.Validate(); err != nil {
 		return l, fault.New(fault.Invalid, "cannot use these limits: %v", err)

@@ -35,6 +35,9 @@ func (f *runFlags) oneSource() error {
 // the execution service never sees where it comes from. The user is the
 // operator here, so the GitHub App reads all that it can.
 func (f *runFlags) checkOut(req *oneshot.Request) error {
+	if f.remote {
+		return nil
+	}
 	s, err := settings.LoadCheckout(os.Environ())
 	if err != nil {
 		return fault.New(fault.Invalid, "%v", err)

@@ -226,6 +226,28 @@ var importRules = []importRule{
 		Reason:   "a public client that drags in our internals, or a library, is one nobody can use",
 	},
 	{
+		// By direct import: through allinone the command line contains a store.
+		Packages: []string{"./cmd/agentdock"},
+		Ours: []string{"./client", "./api", "./internal/allinone", "./internal/receipt",
+			// What it does on this machine, without a server.
+			"./internal/oneshot", "./internal/localexecd", "./internal/execrpc", "./internal/execenv", "./internal/image/...",
+			"./internal/doctor", "./internal/checkout", "./internal/dirpack", "./internal/artifact", "./fixtures",
+			"./internal/settings", "./internal/logging", "./internal/telemetry", "./internal/quantity", "./internal/version",
+			"./internal/run", "./internal/fault"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "the command line is a client: it reaches the record through the API, but for the one package that up starts",
+	},
+	{
+		Packages: []string{"./internal/allinone"},
+		Ours: []string{"./internal/httpapi", "./internal/control", "./internal/worker", "./internal/service", "./internal/settings",
+			"./internal/telemetry", "./internal/receipt", "./internal/checkout", "./internal/enginesocket", "./internal/localexecd",
+			"./internal/execrpc", "./internal/image/...", "./internal/store", "./internal/store/sqlite", "./internal/queue/memory",
+			"./internal/blob/dir", "./internal/fault"},
+		NeverStd: []string{"database/sql/..."},
+		Reason:   "it puts together what there is, with the adapters of one machine, and does nothing by itself",
+	},
+	{
 		Packages: []string{"./internal/mcpserver/...", "./internal/console/...", "./tests/e2e/..."},
 		Ours:     []string{"./client/...", "./api", "./internal/version", "./internal/testenv/..."},
 		SDKs:     []string{anySDK},
@@ -321,7 +343,7 @@ var onlyRules = []onlyRule{
 	{
 		Target: []string{"./internal/store/...", "./internal/queue/...", "./internal/blob/..."},
 		Except: []string{"./internal/store", "./internal/queue", "./internal/blob"},
-		Users:  []string{"./cmd/..."},
+		Users:  []string{"./cmd/agentdock-api", "./cmd/agentdock-worker", "./internal/allinone", "./cmd/agentdock"},
 		Reason: "which store, queue or artifact adapter is used is decided where a binary is wired, and nowhere else",
 	},
 }

@@ -33,6 +33,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("SECRET_OF_THE_HOST", "hunter2")
 			env.Values[notesKey] = &notes{}
+			up := &platform{}
+			env.Values[platformKey] = up
+			env.Defer(up.stop)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -41,6 +44,13 @@ func TestScripts(t *testing.T) {
 			"lines":       cmdLines,
 			"killed":      cmdKilled,
 			"nothingleft": cmdNothingLeft,
+			"up":          cmdUp,
+			"down":        cmdDown,
+			"await":       cmdAwait,
+			"keep":        cmdKeep,
+			"killexecd":   cmdKillExecd,
+			"configfile":  cmdConfigFile,
+			"nokey":       cmdNoKey,
 		},
 	})
 }

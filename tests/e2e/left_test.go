@@ -37,7 +37,7 @@ func cmdKilled(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[3:]...)
 	cmd.Env = []string{}
-	for _, name := range []string{"PATH", "AGENTDOCK_RUNTIME_DIR", "AGENTDOCK_IMAGE_DIR"} {
+	for _, name := range []string{"PATH", "AGENTDOCK_RUNTIME_DIR", "AGENTDOCK_IMAGE_DIR", "AGENTDOCK_URL", "AGENTDOCK_API_KEY"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	out := &watched{word: []byte("started"), seen: make(chan struct{})}
@@ -120,8 +120,15 @@ func cmdNothingLeft(ts *testscript.TestScript, neg bool, args []string) {
 
 func seen(ts *testscript.TestScript) *notes { return ts.Value(notesKey).(*notes) }
 
-// note remembers the control groups of every process of the runs.
+// note is look, where there must be something to be seen.
 func note(ts *testscript.TestScript) {
+	if look(ts); len(seen(ts).cgroups) == 0 {
+		ts.Fatalf("no process of the run is in a control group: the test looks in the wrong place")
+	}
+}
+
+// look remembers the control groups of every process of the runs.
+func look(ts *testscript.TestScript) {
 	n := seen(ts)
 	for _, p := range processes(ts.Getenv("AGENTDOCK_RUNTIME_DIR")) {
 		text, err := os.ReadFile("/proc/" + strings.Fields(p)[0] + "/cgroup")
@@ -141,9 +148,6 @@ func note(ts *testscript.TestScript) {
 				n.cgroups[group], n.cgroups[filepath.Dir(group)] = true, true
 			}
 		}
-	}
-	if len(n.cgroups) == 0 {
-		ts.Fatalf("no process of the run is in a control group: the test looks in the wrong place")
 	}
 }
 
