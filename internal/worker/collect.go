@@ -39,7 +39,7 @@ func fencePrefix(jobID string, fence int64) string {
 // too. That some cannot be kept does not change how the commands ended; what is
 // wrong goes on record beside it. The verdict is nil unless the worker must stop.
 func (j *job) collect(ctx context.Context) *verdict {
-	if len(j.Spec.Artifacts) == 0 {
+	if len(j.Spec.Artifacts) == 0 || j.sandbox == nil { // it was lost, and with it what it had
 		return nil
 	}
 	call, end := context.WithCancelCause(ctx)

@@ -229,6 +229,9 @@ func (j *job) settle(v *verdict) {
 	switch v.do {
 	case finish:
 		j.dropOthers(ctx)
+		if unrecorded = j.endOpenStep(ctx, v.outcome); unrecorded != nil {
+			break
+		}
 		unrecorded = j.record(ctx, "record the job's end", func(ctx context.Context) error {
 			return j.w.deps.Store.Finish(ctx, j.hold.lease, store.End{State: v.state, Outcome: v.outcome, Usage: j.usage})
 		})
@@ -254,6 +257,16 @@ func (j *job) settle(v *verdict) {
 		return
 	}
 	j.destroy()
+}
+
+// endOpenStep puts on record how a command ended that was started, maybe by
+// another worker, when the end of the job is all that will be known of it.
+func (j *job) endOpenStep(ctx context.Context, o run.Outcome) *verdict {
+	last := len(j.Steps) - 1
+	if last < 0 || j.Steps[last].Outcome != nil {
+		return nil
+	}
+	return j.endStep(ctx, last, execenv.Result{Outcome: o})
 }
 
 // abandoned is the verdict on a job whose worker and execution service end

@@ -311,6 +311,11 @@ func (w *world) empty() {
 func (w *world) whole(id string) run.Job {
 	w.Helper()
 	job := w.end(id)
+	for _, step := range job.Steps {
+		if step.Outcome == nil {
+			w.Errorf("the job has ended and its command %d has not", step.Index)
+		}
+	}
 	w.empty()
 	w.eventually("a receipt", func() bool {
 		_, err := w.store.Receipt(w.Context(), "t1", id)

@@ -161,7 +161,7 @@ func TestCancelInEveryState(t *testing.T) {
 func TestExecutionServiceIsKilled(t *testing.T) {
 	w := newWorld(t)
 	w.withRecord(func(s *sqlite.Store) {
-		once := run.JobSpec{Commands: []run.Command{{Argv: []string{"sh", "-c", "echo begun; sleep 1000"}}}}
+		once := run.JobSpec{Commands: []run.Command{{Argv: []string{"sh", "-c", "echo begun; sleep 1000"}}}, Artifacts: []string{"**"}}
 		twice := once
 		twice.MaxAttempts = 2
 		w.submit(s, "once", once)
@@ -172,7 +172,7 @@ func TestExecutionServiceIsKilled(t *testing.T) {
 			w.execd.Kill()
 			w.execd.Start()
 			job := w.until(s, "once", ended)
-			if job.State != run.Failed || job.Outcome.Kind != run.InfrastructureLost {
+			if job.State != run.Failed || job.Outcome.Kind != run.InfrastructureLost || job.Steps[0].Outcome == nil {
 				t.Errorf("%+v, %+v", job, job.Outcome)
 			}
 			w.says("twice-2", "step-0", "begun")
