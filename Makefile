@@ -23,7 +23,7 @@ test: deps build ## run everything that must hold, on real sandboxes (root, Linu
 test-fast: ## run what needs neither root nor services, in under a minute
 	@scripts/test-fast.sh
 
-chaos: build ## kill everything 2,000 times and write docs/benchmarks/chaos.md (root, Linux)
+chaos: build ## kill everything, and write the tables in docs/benchmarks (root, Linux)
 	@scripts/chaos.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each

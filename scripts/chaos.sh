@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The long form of tests/chaos. KILLS is how many (2000 unless set); a run is made
-# again with AGENTDOCK_CHAOS_SEED.
+# The long forms of tests/chaos and tests/platform. KILLS is how many (2000 unless
+# set), and ROUNDS how often each fault of the platform is caused (5); a run is
+# made again with AGENTDOCK_CHAOS_SEED.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_go
@@ -11,3 +12,5 @@ export AGENTDOCK_TEST_BIN=$PWD/bin
 mkdir -p docs/benchmarks
 CGO_ENABLED=0 go test ./tests/chaos -count=1 -v -timeout 2h \
 	-chaos.kills "${KILLS:-2000}" -chaos.report "$PWD/docs/benchmarks/chaos.md"
+CGO_ENABLED=0 go test ./tests/platform -count=1 -v -timeout 2h \
+	-platform.rounds "${ROUNDS:-5}" -platform.report "$PWD/docs/benchmarks/platform-faults.md"

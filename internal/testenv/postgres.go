@@ -59,7 +59,22 @@ func (p *Postgres) run(name string, args ...string) string {
 // Admin executes statements as the superuser, each in a transaction of its own.
 func (p *Postgres) Admin(statements ...string) {
 	p.t.Helper()
-	args := []string{"--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--host=" + p.dir, "--username=postgres", "--dbname=postgres"}
+	p.execute("postgres", statements)
+}
+
+// AdminIn is Admin in the database that dsn names.
+func (p *Postgres) AdminIn(dsn string, statements ...string) {
+	p.t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.execute(strings.TrimPrefix(u.Path, "/"), statements)
+}
+
+func (p *Postgres) execute(database string, statements []string) {
+	p.t.Helper()
+	args := []string{"--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--host=" + p.dir, "--username=postgres", "--dbname=" + database}
 	for _, s := range statements {
 		args = append(args, "--command="+s)
 	}
