@@ -94,7 +94,6 @@ func (s *server) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TZ=UTC"}
-	// A test that is killed must leave no server.
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: s.stop, Credential: s.credential}
 	return cmd
 }
@@ -104,6 +103,13 @@ func (s *server) command(argv ...string) *exec.Cmd {
 func (s *server) Start() {
 	s.t.Helper()
 	cmd := s.command(s.argv...)
+	if s.credential != nil {
+		// A test that is killed must leave no server, not even one that it has
+		// paused, which takes no other signal: with the first process of a
+		// namespace ends every other, and with the namespace its shared memory.
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	}
 	out, in, err := os.Pipe()
 	if err != nil {
 		s.t.Fatal(err)
