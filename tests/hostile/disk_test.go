@@ -52,7 +52,7 @@ var diskCases = []attack{
 	{what: "disk_sparse_file", own: onDisk, do: do("sparse", "big", more), want: full, bites: onTmpfs},
 	{what: "disk_holes", own: onDisk, do: do("holes", "big", "8192", more), want: full, bites: onTmpfs},
 	{what: "disk_distant_holes", own: onDisk, do: do("holes", "big", "140737488355328", more), want: full},
-	{what: "disk_churn", own: onDisk, do: do("churn", "big", "120000000", "8"), want: want(exited(0), unhit(run.LimitDisk))},
+	{what: "disk_churn", own: onDisk, do: do("churn-room", "big", "120000000", "8"), want: want(exited(0), unhit(run.LimitDisk))},
 	{what: "disk_inodes", own: onDisk, do: do("inodes", ".", "20000"), want: crowded, bites: onTmpfs},
 	{what: "write_root", do: do("create", "/taken"), want: refused, bites: instead(asRoot, "create", "taken")},
 	{what: "write_usr", do: do("create", "/usr/taken"), want: refused},

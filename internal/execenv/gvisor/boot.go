@@ -43,7 +43,7 @@ func (b *box) boot(ctx context.Context, image string) error {
 // not be made.
 func (b *box) endedAtStart(cause error) error {
 	gone := errors.Is(cause, unix.ESRCH)
-	if b.watched {
+	if b.process != nil {
 		select {
 		case <-b.ended:
 			gone = true
@@ -246,7 +246,7 @@ func (b *box) watch() error {
 		f.Close()
 		return err
 	}
-	b.watched = true
+	b.process = conn
 	go func() {
 		defer f.Close()
 		err := conn.Read(func(fd uintptr) bool {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"gvisor.dev/gvisor/runsc/container"
@@ -39,12 +40,14 @@ type box struct {
 
 	freeMu    sync.Mutex // one attempt to free at a time
 	container *container.Container
-	watched   bool             // ended will be closed
-	sentry    *sandbox.Sandbox // of container; its methods may be called concurrently
-	control   *answer.Init
-	onDisk    bool          // where the files are; set before made is closed
-	disk      *backing.File // nil if they are in memory
-	watching  sync.WaitGroup
+	// process is the sentry's descriptor, which no other process can take over
+	// as it can a pid; once it is set, ended will be closed.
+	process  syscall.RawConn
+	sentry   *sandbox.Sandbox // of container; its methods may be called concurrently
+	control  *answer.Init
+	onDisk   bool          // where the files are; set before made is closed
+	disk     *backing.File // nil if they are in memory
+	watching sync.WaitGroup
 
 	startMu sync.Mutex // see startText
 	// lifetime is nil without one. It is stopped when the sandbox is freed.
@@ -133,7 +136,7 @@ func (b *box) free() error {
 		if err := b.container.Destroy(); err != nil {
 			errs = append(errs, err)
 		} else {
-			if b.watched {
+			if b.process != nil {
 				<-b.ended
 			}
 			b.container = nil

@@ -354,7 +354,6 @@ func (b *box) lost(cause error) error {
 // abandon ends a sandbox that cannot be used any more.
 func (b *box) abandon(reason string) {
 	b.env.log.Error("ending a sandbox", "sandbox", b.spec.ID, "reason", reason)
-	if pid := b.sentry.Getpid(); pid > 0 {
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
+	// An error says that it is gone already.
+	_ = b.process.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 }

@@ -122,6 +122,9 @@ func (s *Store) fail(ctx context.Context, err error, doing string) error {
 	if errors.As(err, &f) {
 		return err
 	}
+	if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) {
+		err = ctx.Err() // which ended the transaction, and says more
+	}
 	code := fault.Unavailable
 	if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 		code = s.e.Code(err)

@@ -39,9 +39,9 @@ var fillingVerbs = map[string]attempt{
 		}
 		return nil
 	},
-	// churn fills a file in pieces, cuts every second piece out and fills what
+	// churn-room fills a file in pieces, cuts every second piece out and fills what
 	// that left, so that room is taken and given back as fast as it can be.
-	"churn": func(args []string) error {
+	"churn-room": func(args []string) error {
 		const pieces = 64
 		size := num(args, 1) / pieces
 		for range num(args, 2) {

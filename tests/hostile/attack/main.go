@@ -33,6 +33,9 @@ func verbs() map[string]attempt {
 	all := map[string]attempt{}
 	for _, table := range []map[string]attempt{kernelVerbs, dangerousVerbs, namespaceVerbs(), processVerbs, memoryVerbs, fileVerbs, fillingVerbs, asyncVerbs, outputVerbs, networkVerbs, searchVerbs, neighbourVerbs} {
 		for name, f := range table {
+			if all[name] != nil {
+				panic("two attempts are called " + name)
+			}
 			all[name] = f
 		}
 	}
