@@ -74,14 +74,23 @@ func (q *Queue) Wait(ctx context.Context, timeout time.Duration) (string, bool, 
 		case err == nil:
 			return reply, true, nil
 		case !errors.Is(err, redis.Nil):
-			if ctx.Err() != nil {
-				err = ctx.Err()
+			if ended := ended(ctx); ended != nil {
+				err = ended
 			}
 			return "", false, fault.Wrap(fault.Unavailable, err, "cannot wait for a job through Redis")
 		case time.Until(deadline) <= 0:
 			return "", false, nil
 		}
 	}
+}
+
+// ended is the context's error, also while only the connection, which was given
+// the same deadline, has seen that it is over.
+func ended(ctx context.Context) error {
+	if at, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(at) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 func (q *Queue) pop(ctx context.Context, wait time.Duration) (string, error) {
