@@ -179,10 +179,17 @@ func putFiles(ctx context.Context, sb execenv.Sandbox, req Request, sinks Sinks)
 		return packErr
 	case fault.Is(putErr, fault.Exhausted):
 		return fault.Wrap(fault.Exhausted, putErr, "the files do not fit into the workspace; raise --disk or --inodes")
+	case fault.Is(putErr, fault.Gone) && ranOutOfMemory(ctx, sb):
+		return fault.Wrap(fault.Exhausted, putErr, "the sandbox ran out of memory while the files were copied in; raise --memory")
 	case putErr != nil:
 		return fmt.Errorf("cannot copy the files: %w", putErr)
 	}
 	return nil
+}
+
+func ranOutOfMemory(ctx context.Context, sb execenv.Sandbox) bool {
+	info, err := sb.Info(ctx)
+	return err == nil && info.Outcome != nil && info.Outcome.Kind == run.OutOfMemory
 }
 
 var errNotTaken = errors.New("the sandbox takes no more")

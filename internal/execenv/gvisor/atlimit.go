@@ -3,9 +3,11 @@ package gvisor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
+	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -111,10 +113,22 @@ func (c *command) reached(l run.Limit) string {
 	case run.LimitPIDs:
 		return fmt.Sprintf("the sandbox's kernel refused it a process at the limit of %d", limits.PIDs)
 	case run.LimitDisk:
-		return fmt.Sprintf("the sandbox's kernel refused it a write at the limit of %d bytes", limits.DiskBytes)
+		return "the sandbox's kernel refused it a write in a full place; places hold" +
+			perPlace(limits, func(m guest.Mount) int64 { return m.Bytes }) + " bytes"
 	case run.LimitInodes:
-		return fmt.Sprintf("the sandbox's kernel refused it a file at the limit of %d inodes", limits.Inodes)
+		return "the sandbox's kernel refused it a file in a full place; places hold" +
+			perPlace(limits, func(m guest.Mount) int64 { return m.Inodes }) + " inodes"
 	default:
 		return fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", c.log.Keeps())
 	}
+}
+
+// perPlace lists what each writable place holds. Which of them was full is not
+// told apart by what is counted.
+func perPlace(l run.Limits, holds func(guest.Mount) int64) string {
+	var words []string
+	for _, m := range writable(l, memoryType) {
+		words = append(words, fmt.Sprintf(" %s %d", m.Path, holds(m)))
+	}
+	return strings.Join(words, ",")
 }

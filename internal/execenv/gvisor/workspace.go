@@ -58,7 +58,7 @@ func (e *Environment) onDisk(l run.Limits) (bool, error) {
 		return false, nil
 	}
 	return false, fault.Wrap(fault.Unsupported, e.noDisk,
-		"a disk limit of %d bytes is above the memory limit of %d, and workspaces cannot be kept on disk here; lower --disk, raise --memory, or name a directory on a disk with AGENTDOCK_EXECD_DISK_DIR",
+		"a disk limit of %d bytes is above the memory limit of %d, and workspaces cannot be kept on disk here; lower the disk limit, raise the memory limit, or name a directory on a disk with AGENTDOCK_EXECD_DISK_DIR (for agentdock run: AGENTDOCK_DISK_DIR)",
 		l.DiskBytes, l.MemoryBytes)
 }
 
