@@ -35,7 +35,7 @@ func RequireRoot(t testing.TB) {
 	t.Skip(missing)
 }
 
-// Binaries returns a directory with the three programs: the one that
+// Binaries returns a directory with all programs: the one that
 // AGENTDOCK_TEST_BIN names, or one that is built, once in a test process.
 func Binaries(t testing.TB) string {
 	t.Helper()

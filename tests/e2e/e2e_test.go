@@ -74,7 +74,7 @@ func binaries(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"agentdock", "agentdock-execd", "agentdock-guest"} {
+	for _, name := range []string{"agentdock", "agentdock-api", "agentdock-worker", "agentdock-execd", "agentdock-guest"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			missing("%v; build it with: make build", err)
 		}
