@@ -17,8 +17,8 @@ import (
 	"github.com/agentdock/agentdock/internal/testenv"
 )
 
-// service starts the service on the image store of this machine.
-func service(b *testing.B) execenv.Environment {
+// images is the image store of this machine, which must have the default image.
+func images(b *testing.B) string {
 	b.Helper()
 	testenv.RequireRoot(b)
 	dir := os.Getenv(image.DirEnv)
@@ -32,7 +32,13 @@ func service(b *testing.B) execenv.Environment {
 	if err != nil {
 		b.Skipf("the default image is missing: %v", err)
 	}
-	return testenv.StartExecd(b, dir).Dial()
+	return dir
+}
+
+// service starts the service on the image store of this machine.
+func service(b *testing.B) execenv.Environment {
+	b.Helper()
+	return testenv.StartExecd(b, images(b)).Dial()
 }
 
 var created int
@@ -82,15 +88,17 @@ func (s *samples) time(f func()) {
 	*s = append(*s, time.Since(begin))
 }
 
-func (s samples) report(b *testing.B) {
+// at is the quantile in milliseconds.
+func (s samples) at(q float64) float64 {
 	sort.Slice(s, func(i, j int) bool { return s[i] < s[j] })
-	at := func(q float64) float64 {
-		i := min(int(q*float64(len(s))), len(s)-1)
-		return float64(s[i].Microseconds()) / 1000
-	}
+	i := min(int(q*float64(len(s))), len(s)-1)
+	return float64(s[i].Microseconds()) / 1000
+}
+
+func (s samples) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // a mean of a skewed distribution says little
-	b.ReportMetric(at(0.50), "p50-ms")
-	b.ReportMetric(at(0.99), "p99-ms")
+	b.ReportMetric(s.at(0.50), "p50-ms")
+	b.ReportMetric(s.at(0.99), "p99-ms")
 }
 
 // BenchmarkColdCreateToFirstOutput is a sandbox that does not exist yet, to the
