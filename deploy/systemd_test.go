@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agentdock/agentdock/internal/settings"
 )
 
 // tool finds a program that checks, or says that nothing was checked.
@@ -135,6 +137,28 @@ func TestExecdUnitHasTheCapabilitiesOfTheCode(t *testing.T) {
 	for _, p := range []string{"api", "worker"} {
 		if caps := values(read(t, "systemd/agentdock-"+p+".service"), "CapabilityBoundingSet"); len(caps) > 0 {
 			t.Errorf("%s has capabilities: %v", p, caps)
+		}
+	}
+}
+
+// A service that may write nothing else needs a directory for each of its
+// defaults.
+func TestWorkerMayWriteWhereItDoes(t *testing.T) {
+	dirs := values(read(t, "systemd/agentdock-worker.service"), "StateDirectory")
+	for _, path := range []string{filepath.Dir(settings.DefaultWorker().SigningKeyFile), settings.DefaultCheckout().CheckoutDir} {
+		if !slices.Contains(dirs, strings.TrimPrefix(path, "/var/lib/")) {
+			t.Errorf("the unit has no StateDirectory for %s", path)
+		}
+		found := false
+		worker, err := project(t).GetService("worker")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range worker.Volumes {
+			found = found || v.Target == path
+		}
+		if !found {
+			t.Errorf("the compose file has no volume for %s", path)
 		}
 	}
 }
