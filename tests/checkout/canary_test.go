@@ -117,17 +117,22 @@ func (c *canary) stop() {
 	}
 }
 
-// run is the command line as an operator has it.
-func (c *canary) run(images string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
-	args = append([]string{"run", "--json", "--repo", c.github.URL + "/acme/app", "--ref", "main", "--artifact", "**", "--out", filepath.Join(c.dir, "artifacts")}, args...)
-	cmd = exec.Command(filepath.Join(c.bin, "agentdock"), append(args, "--", "python3", "-c", inside)...)
-	cmd.Env = []string{
+// environment is that of whatever checks out.
+func (c *canary) environment(images string) []string {
+	return []string{
 		"PATH=" + os.Getenv("PATH"), "AGENTDOCK_IMAGE_DIR=" + images, "AGENTDOCK_RUNTIME_DIR=" + filepath.Join(c.dir, "run"),
 		"GITHUB_APP_ID=" + checkouttest.AppID, "GITHUB_APP_PRIVATE_KEY_FILE=" + filepath.Join(c.dir, "key.pem"),
 		"GITHUB_API_URL=" + c.github.URL + "/api/v3", "GITHUB_WEB_URL=" + c.github.URL,
 		"SANDBOX_CHECKOUT_DIR=" + filepath.Join(c.dir, "packs"), "SANDBOX_CHECKOUT_CA_FILE=" + filepath.Join(c.dir, "ca.pem"),
 		"SANDBOX_CHECKOUT_ALLOW_NETWORKS=127.0.0.0/8",
 	}
+}
+
+// run is the command line as an operator has it.
+func (c *canary) run(images string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	args = append([]string{"run", "--json", "--repo", c.github.URL + "/acme/app", "--ref", "main", "--artifact", "**", "--out", filepath.Join(c.dir, "artifacts")}, args...)
+	cmd = exec.Command(filepath.Join(c.bin, "agentdock"), append(args, "--", "python3", "-c", inside)...)
+	cmd.Env = c.environment(images)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd, stdout, stderr
