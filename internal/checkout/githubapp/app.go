@@ -24,7 +24,9 @@ const (
 	DefaultAPI = "https://api.github.com"
 	DefaultWeb = "https://github.com"
 
-	maxAnswer  = 1 << 20
+	maxAnswer = 1 << 20
+	// mintTime bounds how long a token is waited for, and its end if it is not used.
+	mintTime   = 15 * time.Second
 	apiVersion = "2022-11-28"
 )
 
@@ -131,15 +133,41 @@ func (a *App) Mint(ctx context.Context, owner, name string) (*Token, error) {
 		return nil, suspended(repository)
 	}
 	ask := map[string]any{"repositories": []string{name}, "permissions": map[string]string{"contents": "read"}}
-	var answer grant
-	if err := at.do(ctx, http.MethodPost, fmt.Sprintf("/app/installations/%d/access_tokens", installation.ID), ask, &answer); err != nil {
+	// From here on there may be a token. The end of the caller does not keep its
+	// answer away, because what is not known cannot be revoked.
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTime)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	token := &Token{secret: []byte(answer.Token), Expires: answer.ExpiresAt}
-	if err := answer.check(owner, name, time.Now()); err != nil {
-		return nil, errors.Join(err, a.Revoke(ctx, token))
+	var raw json.RawMessage
+	if err := at.do(detached, http.MethodPost, fmt.Sprintf("/app/installations/%d/access_tokens", installation.ID), ask, &raw); err != nil {
+		return nil, err
+	}
+	token, err := accept(raw, owner, name)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.Revoke(detached, token))
 	}
 	return token, nil
+}
+
+// accept reads the answer to the request for a token. With an error, the token
+// is the one to revoke, as far as the answer has one.
+func accept(raw json.RawMessage, owner, name string) (*Token, error) {
+	var only struct {
+		Token string `json:"token"`
+	}
+	_ = json.Unmarshal(raw, &only) // fails again below
+	token := &Token{secret: []byte(only.Token)}
+	var answer grant
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return token, reason.New(reason.Unavailable, "GitHub's answer to the request for a token is not what it should be")
+	}
+	token.Expires = answer.ExpiresAt
+	return token, answer.check(owner, name, time.Now())
 }
 
 // Revoke makes the token worthless, and drops it whether that succeeds or not.

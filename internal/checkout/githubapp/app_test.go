@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -81,6 +83,60 @@ func TestEndingAnExpiredTokenIsNoError(t *testing.T) {
 }
 
 // answer makes the API give that one.
+// A token that was made while its caller gave up, or in an answer that cannot be
+// used, is revoked.
+func TestATokenThatIsNotUsedIsRevoked(t *testing.T) {
+	for name, change := range map[string]func(cancel func(), answer map[string]any){
+		"the caller ends while it is made": func(cancel func(), _ map[string]any) { cancel() },
+		"a field of another type":          func(_ func(), answer map[string]any) { answer["expires_at"] = "soon" },
+		"permissions of another type": func(_ func(), answer map[string]any) {
+			answer["permissions"] = map[string]any{"contents": "read", "x": true}
+		},
+		"too wide, and the caller ends": func(cancel func(), answer map[string]any) {
+			answer["permissions"] = map[string]any{"contents": "write"}
+			cancel()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			g.Grant = func(answer map[string]any) { change(cancel, answer) }
+			token, err := g.App().Mint(ctx, "acme", "app")
+			if token != nil || err == nil {
+				t.Errorf("Mint = %v, %v", token, err)
+			}
+			if len(g.Tokens()) != 1 || g.Live() != 0 {
+				t.Errorf("%d tokens were made, %d live", len(g.Tokens()), g.Live())
+			}
+		})
+	}
+}
+
+// A server may send the token back in another form, or a piece of it.
+func TestATokenIsFoundInEveryForm(t *testing.T) {
+	g := start(t)
+	token, err := g.App().Mint(t.Context(), "acme", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := g.Tokens()[0]
+	for _, form := range []string{
+		secret, strings.ToUpper(secret), strings.ToLower(secret), secret[5:25],
+		hex.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte(secret)),
+		base64.RawURLEncoding.EncodeToString([]byte("x-access-token:" + secret)),
+	} {
+		if !token.In("ERR " + form + " x") {
+			t.Errorf("not found as %q", form)
+		}
+	}
+	for _, other := range []string{"", "x-access-token", base64.StdEncoding.EncodeToString([]byte("x-access-token:")), secret[:8]} {
+		if token.In(other) {
+			t.Errorf("found in %q", other)
+		}
+	}
+}
+
 func answer(status int, message string, headers ...string) func(g *checkouttest.GitHub) {
 	return func(g *checkouttest.GitHub) {
 		g.API = func(w http.ResponseWriter, _ *http.Request) bool {

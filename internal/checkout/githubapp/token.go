@@ -2,6 +2,7 @@ package githubapp
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -20,14 +21,31 @@ const user = "x-access-token"
 // Authorize adds the token to a request.
 func (t *Token) Authorize(r *http.Request) { r.SetBasicAuth(user, string(t.secret)) }
 
-// In reports whether text holds the token, as it is or as requests carry it: a
-// server may send back what it was sent.
+// telling is how many characters of a token in a row are taken for it.
+const telling = 12
+
+// In reports whether text holds the token or a telling piece of it, as it is, as
+// requests carry it, or in another of the forms in which a server may send back
+// what it was sent; in letters of any case.
 func (t *Token) In(text string) bool {
-	if len(t.secret) == 0 {
-		return false
+	text = strings.ToLower(text)
+	secret := string(t.secret)
+	for _, form := range []string{
+		secret,
+		base64.StdEncoding.EncodeToString([]byte(user + ":" + secret))[base64.StdEncoding.EncodedLen(len(user)+1):],
+		base64.StdEncoding.EncodeToString([]byte(secret)),
+		base64.URLEncoding.EncodeToString([]byte(user + ":" + secret))[base64.URLEncoding.EncodedLen(len(user)+1):],
+		base64.URLEncoding.EncodeToString([]byte(secret)),
+		hex.EncodeToString([]byte(secret)),
+	} {
+		form = strings.ToLower(form)
+		for i := 0; i+telling <= len(form); i++ {
+			if strings.Contains(text, form[i:i+telling]) {
+				return true
+			}
+		}
 	}
-	return strings.Contains(text, string(t.secret)) ||
-		strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(user+":"+string(t.secret))))
+	return secret != "" && strings.Contains(text, strings.ToLower(secret))
 }
 
 // Drop overwrites the token. Copies that the HTTP client made are left to the
