@@ -10,18 +10,13 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/agentdock/agentdock/internal/blob"
-	"github.com/agentdock/agentdock/internal/blob/dir"
-	"github.com/agentdock/agentdock/internal/blob/s3"
+	"github.com/agentdock/agentdock/internal/backends"
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/httpapi"
-	"github.com/agentdock/agentdock/internal/queue"
-	"github.com/agentdock/agentdock/internal/queue/redis"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/service"
 	"github.com/agentdock/agentdock/internal/settings"
 	"github.com/agentdock/agentdock/internal/store"
-	"github.com/agentdock/agentdock/internal/store/postgres"
 	"github.com/agentdock/agentdock/internal/telemetry"
 )
 
@@ -30,8 +25,8 @@ type platform struct {
 	settings  settings.API
 	telemetry *telemetry.Telemetry
 	log       *slog.Logger
-	record    store.Store
-	queue     queue.Queue
+	backends  *backends.Backends
+	record    store.Store // of the backends, with telemetry
 	control   *control.Control
 }
 
@@ -43,34 +38,16 @@ func open(ctx context.Context, s settings.API, t *telemetry.Telemetry, log *slog
 			err = errors.Join(err, p.close())
 		}
 	}()
-	record, err := postgres.Open(ctx, s.DatabaseURL.Reveal())
-	if err != nil {
+	if p.backends, err = backends.Open(ctx, s.Record); err != nil {
 		return nil, err
 	}
-	p.record = t.Store(record)
-	if p.queue, err = redis.Open(s.RedisURL.Reveal()); err != nil {
-		return nil, err
-	}
-	blobs, err := openBlobs(s.Record)
-	if err != nil {
-		return nil, err
-	}
+	p.record = t.Store(p.backends.Store)
 	keys, err := receiptKeys(s.ReceiptKeys)
 	if err != nil {
 		return nil, err
 	}
-	p.control, err = control.New(control.Config{Defaults: s.Limits(), Image: s.Image, ReceiptKeys: keys}, p.record, p.queue, blobs, log)
+	p.control, err = control.New(control.Config{Defaults: s.Limits(), Image: s.Image, ReceiptKeys: keys}, p.record, p.backends.Queue, p.backends.Blobs, log)
 	return p, err
-}
-
-func openBlobs(r settings.Record) (blob.Store, error) {
-	if r.S3Bucket == "" {
-		return dir.New(r.ArtifactDir)
-	}
-	return s3.New(s3.Config{
-		Endpoint: r.S3Endpoint, Region: r.S3Region, Bucket: r.S3Bucket,
-		AccessKey: r.S3AccessKeyID.Reveal(), SecretKey: r.S3SecretAccessKey.Reveal(),
-	})
 }
 
 func receiptKeys(path string) ([]control.ReceiptKey, error) {
@@ -101,14 +78,10 @@ func receiptKeys(path string) ([]control.ReceiptKey, error) {
 }
 
 func (p *platform) close() error {
-	var errs []error
-	if p.queue != nil {
-		errs = append(errs, p.queue.Close())
+	if p.backends == nil {
+		return nil
 	}
-	if p.record != nil {
-		errs = append(errs, p.record.Close())
-	}
-	return errors.Join(errs...)
+	return p.backends.Close()
 }
 
 // migrate has nothing left to do: opening the record brings it up to date.

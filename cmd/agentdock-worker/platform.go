@@ -11,19 +11,14 @@ import (
 	"os"
 	"time"
 
-	"github.com/agentdock/agentdock/internal/blob"
-	"github.com/agentdock/agentdock/internal/blob/dir"
-	"github.com/agentdock/agentdock/internal/blob/s3"
+	"github.com/agentdock/agentdock/internal/backends"
 	"github.com/agentdock/agentdock/internal/checkout"
 	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/queue"
-	"github.com/agentdock/agentdock/internal/queue/redis"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/service"
 	"github.com/agentdock/agentdock/internal/settings"
 	"github.com/agentdock/agentdock/internal/store"
-	"github.com/agentdock/agentdock/internal/store/postgres"
 	"github.com/agentdock/agentdock/internal/telemetry"
 	"github.com/agentdock/agentdock/internal/worker"
 )
@@ -33,9 +28,8 @@ type platform struct {
 	settings  settings.Worker
 	telemetry *telemetry.Telemetry
 	log       *slog.Logger
-	record    store.Store
-	queue     queue.Queue
-	blobs     blob.Store
+	backends  *backends.Backends
+	record    store.Store // of the backends, with telemetry
 	worker    *worker.Worker
 }
 
@@ -46,17 +40,10 @@ func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *s
 			err = errors.Join(err, p.close())
 		}
 	}()
-	record, err := postgres.Open(ctx, s.DatabaseURL.Reveal())
-	if err != nil {
+	if p.backends, err = backends.Open(ctx, s.Record); err != nil {
 		return nil, err
 	}
-	p.record = t.Store(record)
-	if p.queue, err = redis.Open(s.RedisURL.Reveal()); err != nil {
-		return nil, err
-	}
-	if p.blobs, err = openBlobs(s.Record); err != nil {
-		return nil, err
-	}
+	p.record = t.Store(p.backends.Store)
 	key, err := receipt.LoadOrCreateKey(s.SigningKeyFile)
 	if err != nil {
 		return nil, err
@@ -78,19 +65,9 @@ func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *s
 		Name: cmp.Or(s.Name, host), Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
 		Retention: s.Retention, UploadRetention: s.Retention,
 	}, worker.Deps{
-		Store: p.record, Queue: p.queue, Blobs: p.blobs, Nodes: nodes, Repositories: repositories, Signer: signer, Log: log,
+		Store: p.record, Queue: p.backends.Queue, Blobs: p.backends.Blobs, Nodes: nodes, Repositories: repositories, Signer: signer, Log: log,
 	})
 	return p, err
-}
-
-func openBlobs(r settings.Record) (blob.Store, error) {
-	if r.S3Bucket == "" {
-		return dir.New(r.ArtifactDir)
-	}
-	return s3.New(s3.Config{
-		Endpoint: r.S3Endpoint, Region: r.S3Region, Bucket: r.S3Bucket,
-		AccessKey: r.S3AccessKeyID.Reveal(), SecretKey: r.S3SecretAccessKey.Reveal(),
-	})
 }
 
 // nodes are the execution services, each dialled anew for each job: one that was
@@ -138,14 +115,10 @@ func dialer(s settings.Worker, e settings.Endpoint) (func(context.Context) (*exe
 }
 
 func (p *platform) close() error {
-	var errs []error
-	if p.queue != nil {
-		errs = append(errs, p.queue.Close())
+	if p.backends == nil {
+		return nil
 	}
-	if p.record != nil {
-		errs = append(errs, p.record.Close())
-	}
-	return errors.Join(errs...)
+	return p.backends.Close()
 }
 
 func work(ctx context.Context, p *platform) error {
@@ -178,7 +151,7 @@ func (p *platform) endpoints() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 		defer cancel()
-		if err := errors.Join(p.record.Ping(ctx), p.blobs.Ping(ctx)); err != nil {
+		if err := errors.Join(p.record.Ping(ctx), p.backends.Blobs.Ping(ctx)); err != nil {
 			p.log.WarnContext(ctx, "not ready", "error", err)
 			http.Error(w, "unavailable", http.StatusServiceUnavailable)
 			return

@@ -239,6 +239,13 @@ var importRules = []importRule{
 		Reason:   "the command line is a client: it reaches the record through the API, but for the one package that up starts",
 	},
 	{
+		Packages: []string{"./internal/backends"},
+		Ours: []string{"./internal/settings", "./internal/store", "./internal/store/postgres", "./internal/queue", "./internal/queue/redis",
+			"./internal/blob", "./internal/blob/dir", "./internal/blob/s3"},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "it opens what settings name, once for both processes, and does nothing with it",
+	},
+	{
 		Packages: []string{"./internal/allinone"},
 		Ours: []string{"./internal/httpapi", "./internal/control", "./internal/worker", "./internal/service", "./internal/settings",
 			"./internal/telemetry", "./internal/receipt", "./internal/checkout", "./internal/enginesocket", "./internal/localexecd",
@@ -343,7 +350,7 @@ var onlyRules = []onlyRule{
 	{
 		Target: []string{"./internal/store/...", "./internal/queue/...", "./internal/blob/..."},
 		Except: []string{"./internal/store", "./internal/queue", "./internal/blob"},
-		Users:  []string{"./cmd/agentdock-api", "./cmd/agentdock-worker", "./internal/allinone", "./cmd/agentdock"},
+		Users:  []string{"./cmd/agentdock-api", "./cmd/agentdock-worker", "./internal/backends", "./internal/allinone", "./cmd/agentdock"},
 		Reason: "which store, queue or artifact adapter is used is decided where a binary is wired, and nowhere else",
 	},
 }
