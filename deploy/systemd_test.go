@@ -189,7 +189,7 @@ func TestUserAndDirectories(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("directories with owners need root")
+		t.Skip("missing: root, to give directories their owners")
 	}
 	out, err = exec.Command(tool(t, "systemd-tmpfiles", "systemd"), "--create", "--root="+dir, mustAbs(t, "systemd/agentdock.tmpfiles")).CombinedOutput()
 	if err != nil {

@@ -58,7 +58,7 @@ type child struct {
 func launch(t *testing.T, environ ...string) *child {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root")
+		t.Skip("missing: root, to start the service as it is")
 	}
 	readyR, readyW, err1 := os.Pipe()
 	aliveR, aliveW, err2 := os.Pipe()

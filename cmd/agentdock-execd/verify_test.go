@@ -35,7 +35,7 @@ func TestAHostThatDoesNotConfineIsRefused(t *testing.T) {
 // the same programs.
 func TestStamps(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root")
+		t.Skip("missing: root, to start the service as it is")
 	}
 	c := defaults()
 	c.CgroupParent = fmt.Sprintf("test-of-stamps-%d", os.Getpid())

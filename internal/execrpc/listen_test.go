@@ -42,7 +42,7 @@ func dialAsChild(path string) int {
 
 func TestOnlyAllowedUsersGetIn(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root to become another user")
+		t.Skip("missing: root, to become another user")
 	}
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "peer") // t.TempDir is closed to others

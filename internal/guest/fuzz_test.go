@@ -72,8 +72,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		var packed bytes.Buffer
 		if err := Pack(workspace, "in", nil, 1<<20, &packed); err != nil {
-			// A name may be as long as the file system takes, and tar's need not.
-			t.Skip(err)
+			return // a name may be as long as the file system takes, and tar's need not
 		}
 		for r := tar.NewReader(bytes.NewReader(packed.Bytes())); ; {
 			h, err := r.Next()

@@ -92,7 +92,7 @@ func TestProbeSeesWhatWasChanged(t *testing.T) {
 // unprivileged user, who needs a number of its own for that.
 func TestProbeForksToTheLimit(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root to become another user")
+		t.Skip("missing: root, to become another user")
 	}
 	p := hostProbe(t)
 	for dir := filepath.Dir(p); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
