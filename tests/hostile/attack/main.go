@@ -113,8 +113,16 @@ func num(args []string, i int) int {
 func call(number uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)
-	if _, _, no := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]); no != 0 {
-		return no
+	for {
+		_, _, no := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
+		switch no {
+		case 0:
+			return nil
+		case unix.EINTR:
+			// Go's runtime sends its threads a signal to preempt them: a call
+			// that waits can end with it, and was not refused.
+		default:
+			return no
+		}
 	}
-	return nil
 }
