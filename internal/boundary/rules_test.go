@@ -19,6 +19,10 @@ var importRules = []importRule{
 		Reason:   "the words of the domain depend on nothing, so that everything can depend on them",
 	},
 	{
+		Packages: []string{"./internal/strictjson", "./internal/clauses"},
+		Reason:   "what it reads has no meaning to it",
+	},
+	{
 		Packages: []string{"./internal/service"},
 		Reason:   "everything that runs keeps this contract, so it knows nothing of what runs",
 	},
@@ -61,13 +65,13 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/execenv/execenvtest/..."},
-		Ours:     []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo"},
+		Ours:     []string{"./internal/clauses", "./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo"},
 		SDKs:     []string{"github.com/google/go-cmp/...", "golang.org/x/sys/..."},
 		Reason:   "a contract suite that knows an adapter tests the adapter, not the contract",
 	},
 	{
 		Packages: []string{"./internal/store/storetest/...", "./internal/queue/queuetest/...", "./internal/blob/blobtest/..."},
-		Ours:     []string{"./internal/store", "./internal/queue", "./internal/blob", "./internal/run", "./internal/tenant", "./internal/fault"},
+		Ours:     []string{"./internal/clauses", "./internal/store", "./internal/queue", "./internal/blob", "./internal/run", "./internal/tenant", "./internal/fault"},
 		SDKs:     []string{"github.com/google/go-cmp/..."},
 		Reason:   "a contract suite that knows an adapter tests the adapter, not the contract",
 	},
@@ -210,6 +214,7 @@ var importRules = []importRule{
 	{
 		Packages: []string{"./internal/httpapi/..."},
 		Ours: []string{"./api", "./internal/control", "./internal/run", "./internal/tenant", "./internal/fault", "./internal/service",
+			"./internal/strictjson",
 			// The questions that use cases pass on are the store's.
 			"./internal/store"},
 		SDKs:     []string{anySDK},
