@@ -1,42 +1,12 @@
 package execenvtest
 
 import (
-	"go/parser"
-	"go/token"
-	"regexp"
 	"testing"
+
+	"github.com/agentdock/agentdock/internal/clauses"
 )
 
-// TestEveryClauseHasACase reads the protocol from the port's package comment.
-func TestEveryClauseHasACase(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "../execenv.go", nil, parser.ParseComments|parser.PackageClauseOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clauses := map[string]int{}
-	for _, m := range regexp.MustCompile(`(?m)^ *- ([A-Z]\d+)\. `).FindAllStringSubmatch(f.Doc.Text(), -1) {
-		clauses[m[1]] = 0
-	}
-	if len(clauses) < 30 {
-		t.Fatalf("found %d clauses in the package comment: %v", len(clauses), clauses)
-	}
-	names := map[string]bool{}
-	for _, c := range Cases() {
-		if _, ok := clauses[c.Clause]; !ok {
-			t.Errorf("case %s is about a clause that the protocol does not have", c.Test())
-		}
-		clauses[c.Clause]++
-		if names[c.Test()] {
-			t.Errorf("two cases are named %s", c.Test())
-		}
-		names[c.Test()] = true
-	}
-	for clause, n := range clauses {
-		if n == 0 {
-			t.Errorf("clause %s has no case", clause)
-		}
-	}
-}
+func TestEveryClauseHasACase(t *testing.T) { clauses.Hold(t, "../execenv.go", Cases()) }
 
 func TestClausesSortAsInTheProtocol(t *testing.T) {
 	want := []string{"P1", "P8", "X1", "X2", "X10", "O1", "A1", "G4"}

@@ -33,6 +33,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/clauses"
 	"github.com/agentdock/agentdock/internal/execenv"
 )
 
@@ -64,17 +65,6 @@ type Harness struct {
 	// Patience is how long a case waits for what must happen; 0 is a minute.
 	Patience time.Duration
 }
-
-// CaseInfo describes a case.
-type CaseInfo struct {
-	// Clause of the protocol that the case is about ("P1").
-	Clause string
-	// Name without the clause ("create_is_idempotent").
-	Name string
-}
-
-// Test is the case's subtest: "P1_create_is_idempotent".
-func (c CaseInfo) Test() string { return c.Clause + "_" + c.Name }
 
 // testCase is a row of a case table.
 type testCase struct {
@@ -115,10 +105,10 @@ func clauseLess(a, b string) bool {
 }
 
 // Cases lists the suite, in the protocol's order.
-func Cases() []CaseInfo {
-	var infos []CaseInfo
+func Cases() []clauses.Case {
+	var infos []clauses.Case
 	for _, c := range tables() {
-		infos = append(infos, CaseInfo{Clause: c.clause, Name: c.name})
+		infos = append(infos, clauses.Case{Clause: c.clause, Name: c.name})
 	}
 	return infos
 }

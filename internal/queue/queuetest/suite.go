@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/clauses"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/queue"
 )
@@ -31,9 +32,6 @@ type Broker struct {
 	Kept func() int64
 }
 
-// CaseInfo describes a case.
-type CaseInfo struct{ Clause, Name string }
-
 type testCase struct {
 	clause, name string
 	needs        func(Broker) (missing string)
@@ -41,10 +39,10 @@ type testCase struct {
 }
 
 // Cases lists the suite, in the protocol's order.
-func Cases() []CaseInfo {
-	var infos []CaseInfo
+func Cases() []clauses.Case {
+	var infos []clauses.Case
 	for _, c := range cases {
-		infos = append(infos, CaseInfo{c.clause, c.name})
+		infos = append(infos, clauses.Case{Clause: c.clause, Name: c.name})
 	}
 	return infos
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/clauses"
 	"github.com/agentdock/agentdock/internal/store"
 )
 
@@ -42,17 +43,6 @@ type Harness struct {
 	Patience time.Duration
 }
 
-// CaseInfo describes a case.
-type CaseInfo struct {
-	// Clause of the protocol that the case is about ("J1").
-	Clause string
-	// Name without the clause ("key_makes_one_job").
-	Name string
-}
-
-// Test is the case's subtest: "J1_key_makes_one_job".
-func (c CaseInfo) Test() string { return c.Clause + "_" + c.Name }
-
 // testCase is a row of a case table.
 type testCase struct {
 	clause, name string
@@ -76,10 +66,10 @@ func clauseOrder(clause string) int {
 }
 
 // Cases lists the suite, in the protocol's order.
-func Cases() []CaseInfo {
-	var infos []CaseInfo
+func Cases() []clauses.Case {
+	var infos []clauses.Case
 	for _, c := range tables() {
-		infos = append(infos, CaseInfo{Clause: c.clause, Name: c.name})
+		infos = append(infos, clauses.Case{Clause: c.clause, Name: c.name})
 	}
 	return infos
 }
@@ -88,7 +78,7 @@ func Cases() []CaseInfo {
 // harness cannot bring about what the case is about.
 const NotEnforceable = "not enforceable here: "
 
-// RunCase runs one case, named as in CaseInfo.Test.
+// RunCase runs one case, named as in clauses.Case.Test.
 func RunCase(t *testing.T, h Harness, name string) {
 	t.Helper()
 	for _, tc := range tables() {
