@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/agentdock/agentdock/internal/store"
 	"github.com/agentdock/agentdock/internal/store/sqlite"
 	"github.com/agentdock/agentdock/internal/tenant"
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // rig is the API on a real record, with real storage, on a real port.
@@ -35,24 +35,7 @@ type rig struct {
 	part    *service.Part
 	url     string
 	admin   string // a key with every scope
-	log     *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	log     *capture.Buffer
 }
 
 func newRig(t *testing.T, change ...func(*Config, *control.Config)) *rig {
@@ -73,7 +56,7 @@ func (l smallBuffers) Accept() (net.Conn, error) {
 
 func newRigOn(t *testing.T, wrap func(net.Listener) net.Listener, change ...func(*Config, *control.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, log: &syncBuffer{}}
+	r := &rig{t: t, log: &capture.Buffer{}}
 	var err error
 	if r.record, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "record.db")); err != nil {
 		t.Fatal(err)

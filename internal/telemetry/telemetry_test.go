@@ -26,6 +26,7 @@ import (
 	"github.com/agentdock/agentdock/internal/logging"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // otlp takes spans as a collector does.
@@ -208,7 +209,7 @@ func TestOneTraceFromRequestToCommand(t *testing.T) {
 	}
 
 	worker := start(t, "agentdock-worker", collected.url)
-	var log syncBuffer
+	var log capture.Buffer
 	work(t, worker.Store(db), worker.Environment("n1", serve(t, &log)), job)
 	if err := worker.Stop(); err != nil {
 		t.Fatal(err)
@@ -342,22 +343,4 @@ func TestMetrics(t *testing.T) {
 	if err := tel.Stop(); err != nil {
 		t.Error(err)
 	}
-}
-
-// syncBuffer is written by a server and read by a test.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

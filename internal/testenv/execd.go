@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execrpc"
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // CgroupParent is where tests make their control groups.
@@ -75,7 +75,7 @@ type Execd struct {
 	group string
 	// delegated says that the service itself starts in that group.
 	delegated bool
-	log       syncBuffer
+	log       capture.Buffer
 	gone      chan struct{}
 }
 
@@ -295,24 +295,6 @@ func Descendants(pid int) []int {
 func commandLine(pid int) []string {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
-}
-
-// syncBuffer is written by a process's copier and read by a test.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // Log is what the service has written to stderr.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // Platform is API, worker and execution service as separate processes over real
@@ -98,7 +100,7 @@ type Program struct {
 	ready   string
 	cmd     *exec.Cmd
 	gone    chan struct{}
-	log     syncBuffer
+	log     capture.Buffer
 }
 
 // StartProgram starts a program and waits until its log has a line with ready.

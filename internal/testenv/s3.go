@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // versitygw is an S3 server over a directory. It is built from source at this
@@ -33,7 +35,7 @@ type S3 struct {
 	args []string
 	cmd  *exec.Cmd
 	gone chan struct{}
-	log  syncBuffer
+	log  capture.Buffer
 }
 
 // RequireS3 skips where building the server would take too long, unless it

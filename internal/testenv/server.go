@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // server is a program of somebody else that tests use: a database, a broker. It
@@ -32,7 +34,7 @@ type server struct {
 	credential *syscall.Credential
 
 	cmd  *exec.Cmd
-	log  syncBuffer
+	log  capture.Buffer
 	gone chan struct{}
 }
 

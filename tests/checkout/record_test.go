@@ -1,14 +1,12 @@
 package checkout
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,29 +19,12 @@ import (
 	"github.com/agentdock/agentdock/internal/store/sqlite"
 	"github.com/agentdock/agentdock/internal/tenant"
 	"github.com/agentdock/agentdock/internal/testenv"
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 	"github.com/agentdock/agentdock/internal/worker"
 )
 
 // record is what a job leaves above the trust line.
 var record = place{"record", "the database with its journal, artifacts where they are kept, the receipt, and the worker's log down to debug, of a job whose source is the repository"}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) bytes() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.b.Bytes())
-}
 
 // TestCanaryRecord has a worker run two jobs from a private repository. The
 // second is the control: a token is in its environment, so that it is on record.
@@ -77,7 +58,7 @@ func TestCanaryRecord(t *testing.T) {
 	must(db.CreateTenant(t.Context(), tenant.Tenant{
 		ID: "t1", Name: "one", Quota: tenant.DefaultQuota(), Grants: tenant.Grants{Repositories: []string{"acme/*"}},
 	}))
-	var log lockedBuffer
+	var log capture.Buffer
 	w, err := worker.New(worker.Config{Name: "test", Poll: 50 * time.Millisecond}, worker.Deps{
 		Store: db, Blobs: blobs, Signer: signer, Repositories: repositories,
 		Nodes: []worker.Node{{Name: "here", Dial: func(ctx context.Context) (worker.Connection, error) {
@@ -110,7 +91,7 @@ func TestCanaryRecord(t *testing.T) {
 			must(err)
 			return job, envelope
 		}
-		t.Fatalf("job %s has no receipt\n%s", id, log.bytes())
+		t.Fatalf("job %s has no receipt\n%s", id, log.Bytes())
 		return run.Job{}, nil
 	}
 	search := func(id string, env map[string]string) *finds {
@@ -121,7 +102,7 @@ func TestCanaryRecord(t *testing.T) {
 		f, secrets := newFinds(), c.secrets()
 		f.tree(record.name, path, secrets)
 		f.look(record.name, "receipt", envelope, secrets)
-		f.look(record.name, "log", log.bytes(), secrets)
+		f.look(record.name, "log", log.Bytes(), secrets)
 		f.tree(record.name, filepath.Join(c.dir, "packs"), secrets)
 		return f
 	}

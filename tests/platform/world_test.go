@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/store/postgres"
 	"github.com/agentdock/agentdock/internal/testenv"
+	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // patience is how long what must happen may take on a machine that is busy.
@@ -39,7 +39,7 @@ type world struct {
 	*testing.T
 	ctx     context.Context
 	rng     *rand.Rand
-	logs    *syncBuffer
+	logs    *capture.Buffer
 	pg      *testenv.Postgres
 	dsn     string
 	redis   *testenv.Redis
@@ -61,10 +61,10 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	testenv.RequireRoot(t)
-	w := &world{T: t, ctx: context.Background(), rng: rand.New(rand.NewPCG(seed, 1)), logs: &syncBuffer{}, tally: newTally(seed)}
+	w := &world{T: t, ctx: context.Background(), rng: rand.New(rand.NewPCG(seed, 1)), logs: &capture.Buffer{}, tally: newTally(seed)}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the end of the logs:\n%s", w.logs.tail(256<<10))
+			t.Logf("the end of the logs:\n%s", w.logs.Tail(256<<10))
 		}
 	})
 	w.s3 = testenv.StartS3(t, t.TempDir())
@@ -250,25 +250,6 @@ func programArchive(t *testing.T) io.Reader {
 		t.Fatal(err)
 	}
 	return &archive
-}
-
-// syncBuffer is written by processes and read by the test.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) tail(n int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.b.Bytes()
-	return string(b[max(0, len(b)-n):])
 }
 
 // fence is how often a job was claimed.
