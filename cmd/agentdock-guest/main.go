@@ -11,6 +11,7 @@
 //	agentdock-guest unpack ROOT DIR                tar from stdin
 //	agentdock-guest pack ROOT DIR MAX [PATTERN…]   tar to stdout
 //	agentdock-guest exec COMMAND                   see guest.Command
+//	agentdock-guest files REQUEST                  see package filewire
 //	agentdock-guest probe NAME [ARGUMENT…]         see guest.Probe; agentdock doctor also
 //	                                               runs it on the host, for comparison
 package main
@@ -23,6 +24,7 @@ import (
 	"strconv"
 
 	"github.com/agentdock/agentdock/internal/guest"
+	"github.com/agentdock/agentdock/internal/guest/files"
 )
 
 func main() {
@@ -51,6 +53,8 @@ func dispatch(args []string) error {
 		return guest.Pack(args[1], args[2], args[4:], most, os.Stdout)
 	case len(args) == 2 && args[0] == "exec":
 		return guest.Exec(args[1])
+	case len(args) == 2 && args[0] == "files":
+		return files.Serve(args[1], os.Stdin, os.Stdout)
 	case len(args) >= 2 && args[0] == "probe":
 		return guest.Probe(args[1:], os.Stdout)
 	}

@@ -147,6 +147,17 @@ var importRules = []importRule{
 		Reason:   "what touches files of the host for a sandbox knows nothing else, so that it can be read as a whole",
 	},
 	{
+		Packages: []string{"./internal/guest/filewire"},
+		NeverStd: []string{"net/..."},
+		Reason:   "both sides of the sandbox's boundary speak it, so it rests on the standard library alone",
+	},
+	{
+		Packages: []string{"./internal/livefiles/..."},
+		Ours:     []string{"./internal/execenv", "./internal/guest/filewire", "./internal/fault", "./internal/run"},
+		NeverStd: []string{"net/http/...", "os/..."},
+		Reason:   "files of a sandbox are reached through the port, and no file of the host is",
+	},
+	{
 		Packages: []string{"./internal/receipt"},
 		Ours:     []string{"./internal/run"},
 		SDKs:     []string{"github.com/secure-systems-lab/go-securesystemslib/dsse"},

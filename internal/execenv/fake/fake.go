@@ -25,7 +25,8 @@ import (
 // Config says what the environment offers. Its zero value is useful.
 type Config struct {
 	// Programs are found in /usr/bin of every image, besides the default ones
-	// (Programs in this package).
+	// (Programs in this package). A name that is an absolute path, in a
+	// directory of the root's, is where the program is instead.
 	Programs map[string]Program
 	// Images that exist; nil accepts every name.
 	Images []string

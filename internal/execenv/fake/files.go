@@ -56,7 +56,13 @@ func newFileSystem(l run.Limits, programs map[string]Program) *fileSystem {
 	_ = f.symlink("usr/bin", "/bin")
 	_ = f.write("/etc/passwd", []byte("agent:x:10001:10001::/workspace:/bin/false\n"), 0o644, false)
 	for name := range programs {
-		_ = f.write("/usr/bin/"+name, Binary(name), 0o755, false)
+		at := name
+		if path.IsAbs(name) {
+			_ = f.mkdir(path.Dir(name), 0o755)
+		} else {
+			at = "/usr/bin/" + name
+		}
+		_ = f.write(at, Binary(name), 0o755, false)
 	}
 	image.readOnly = true
 	for _, at := range []string{execenv.Workspace, "/tmp", "/dev/shm"} {

@@ -10,12 +10,13 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/guest"
+	"github.com/agentdock/agentdock/internal/guest/filewire"
 )
 
 const (
 	// guestDir is where the helper is mounted in the sandbox.
-	guestDir  = "/.agentdock"
-	guestPath = guestDir + "/agentdock-guest"
+	guestDir  = filewire.Dir
+	guestPath = filewire.Program
 
 	cpuPeriodMicros = 100_000
 )
