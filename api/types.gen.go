@@ -96,9 +96,11 @@ func (e ProblemCode) Valid() bool {
 
 // Defines values for Scope.
 const (
-	ScopeAdmin     Scope = "admin"
-	ScopeJobsRead  Scope = "jobs:read"
-	ScopeJobsWrite Scope = "jobs:write"
+	ScopeAdmin          Scope = "admin"
+	ScopeJobsRead       Scope = "jobs:read"
+	ScopeJobsWrite      Scope = "jobs:write"
+	ScopeSandboxesRead  Scope = "sandboxes:read"
+	ScopeSandboxesWrite Scope = "sandboxes:write"
 )
 
 // Valid indicates whether the value is a known member of the Scope enum.
@@ -109,6 +111,10 @@ func (e Scope) Valid() bool {
 	case ScopeJobsRead:
 		return true
 	case ScopeJobsWrite:
+		return true
+	case ScopeSandboxesRead:
+		return true
+	case ScopeSandboxesWrite:
 		return true
 	default:
 		return false
@@ -469,10 +475,10 @@ type Quota struct {
 	// ArtifactBytes What is kept.
 	ArtifactBytes int64 `json:"artifact_bytes"`
 
-	// MemoryBytes Sum of the limits of jobs that run.
+	// MemoryBytes Sum of the limits of jobs that run and of live sandboxes.
 	MemoryBytes int64 `json:"memory_bytes"`
 
-	// MilliCPU Sum of the limits of jobs that run.
+	// MilliCPU Sum of the limits of jobs that run and of live sandboxes.
 	MilliCPU int64 `json:"milli_cpu"`
 
 	// Queued Jobs that wait.
@@ -481,6 +487,9 @@ type Quota struct {
 
 	// Running Jobs that run.
 	Running int `json:"running"`
+
+	// Sandboxes Live sandboxes.
+	Sandboxes int `json:"sandboxes"`
 }
 
 // QuotaChange A field that is left out stays as it is; for a new tenant it is the service's default. 0 does not bound.
@@ -491,6 +500,7 @@ type QuotaChange struct {
 	Queued            *int   `json:"queued,omitempty"`
 	RequestsPerMinute *int   `json:"requests_per_minute,omitempty"`
 	Running           *int   `json:"running,omitempty"`
+	Sandboxes         *int   `json:"sandboxes,omitempty"`
 }
 
 // ReceiptKey defines model for ReceiptKey.

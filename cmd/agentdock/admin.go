@@ -35,18 +35,19 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 
 // quotaFlags are what a tenant may use at once. Only what is given is sent.
 type quotaFlags struct {
-	running, queued, requests int
-	cpus, memory, artifacts   string
-	shell                     bool
-	repositories              []string
+	running, queued, sandboxes, requests int
+	cpus, memory, artifacts              string
+	shell                                bool
+	repositories                         []string
 }
 
 func (q *quotaFlags) define(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.IntVar(&q.running, "running", 0, "`number` of jobs that run at once; 0 does not bound, as with the others")
 	fl.IntVar(&q.queued, "queued", 0, "`number` of jobs that wait")
-	fl.StringVar(&q.cpus, "cpus", "", "`number` of processors of all jobs that run")
-	fl.StringVar(&q.memory, "memory", "", "`size` of memory of all jobs that run")
+	fl.IntVar(&q.sandboxes, "sandboxes", 0, "`number` of live sandboxes at once")
+	fl.StringVar(&q.cpus, "cpus", "", "`number` of processors of all jobs that run and all live sandboxes")
+	fl.StringVar(&q.memory, "memory", "", "`size` of memory of all jobs that run and all live sandboxes")
 	fl.StringVar(&q.artifacts, "artifact-bytes", "", "`size` of all artifacts that are kept")
 	fl.IntVar(&q.requests, "requests-per-minute", 0, "`number` of requests in a minute")
 	fl.BoolVar(&q.shell, "grant-shell", false, "allow commands that are shells")
@@ -58,7 +59,7 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c api.QuotaChange, grants *api.
 	for flag, to := range map[string]struct {
 		from *int
 		to   **int
-	}{"running": {&q.running, &c.Running}, "queued": {&q.queued, &c.Queued}, "requests-per-minute": {&q.requests, &c.RequestsPerMinute}} {
+	}{"running": {&q.running, &c.Running}, "queued": {&q.queued, &c.Queued}, "sandboxes": {&q.sandboxes, &c.Sandboxes}, "requests-per-minute": {&q.requests, &c.RequestsPerMinute}} {
 		if given(flag) {
 			*to.to = to.from
 		}
@@ -230,7 +231,7 @@ func newKeyCreate() *cobra.Command {
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`id` of the tenant")
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", completeTenants)
-	cmd.Flags().StringSliceVar(&scopes, "scope", []string{"jobs:read", "jobs:write"}, "what it may do: jobs:read, jobs:write, admin")
+	cmd.Flags().StringSliceVar(&scopes, "scope", []string{"jobs:read", "jobs:write"}, "what it may do: jobs:read, jobs:write, sandboxes:read, sandboxes:write, admin")
 	cmd.Flags().StringVar(&expires, "expires", "", "`duration` after which it opens nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the secret")
 	return cmd

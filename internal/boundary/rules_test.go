@@ -212,6 +212,15 @@ var importRules = []importRule{
 		Reason:   "use cases are the same behind HTTP, MCP or a test, and over any store",
 	},
 	{
+		Packages: []string{"./internal/live/..."},
+		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/store", "./internal/execenv",
+			// Who asks, and what every way in refuses.
+			"./internal/control"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "use cases are the same behind every protocol, over any store and any execution service",
+	},
+	{
 		Packages: []string{"./internal/worker/..."},
 		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/undo", "./internal/service",
 			"./internal/store", "./internal/queue", "./internal/blob", "./internal/execenv", "./internal/execenv/outlog",
@@ -299,6 +308,7 @@ var linkRules = []linkRule{
 			{"./internal/blob/...", noBlob},
 			{"./internal/checkout/...", noGitHub},
 			{"./internal/control/...", noCaller},
+			{"./internal/live/...", noCaller},
 			{"./internal/worker/...", noCaller},
 			{"./internal/receipt/...", noSecrets + ": the signing key stays above the trust line (C1)"},
 			{"./internal/httpapi/...", noCaller},

@@ -51,6 +51,11 @@ func (c *Control) audited(ctx context.Context, caller Caller, action, object str
 	return err
 }
 
+// Audit notes what a caller did, or was refused, in another use case.
+func (c *Control) Audit(ctx context.Context, caller Caller, action, object string, err error) {
+	c.audit(ctx, caller, action, object, err)
+}
+
 // Refused notes that a caller, who may be nobody, was not let in.
 func (c *Control) Refused(ctx context.Context, caller Caller, action string, err error) {
 	c.audit(ctx, caller, action, "", err)
@@ -59,7 +64,7 @@ func (c *Control) Refused(ctx context.Context, caller Caller, action string, err
 // AuditLog returns entries after a Seq, oldest first; of every tenant when
 // tenantID is empty.
 func (c *Control) AuditLog(ctx context.Context, tenantID string, after int64, limit int) ([]store.AuditEntry, error) {
-	limit, err := pageSize(limit)
+	limit, err := PageSize(limit)
 	if err != nil {
 		return nil, err
 	}

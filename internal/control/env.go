@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/agentdock/agentdock/internal/fault"
 )
 
 // reserved are patterns of variables that a job may not name (REQUIREMENTS B7),
@@ -28,27 +30,29 @@ var reserved = []struct{ pattern, why string }{
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-func checkEnv(field string, env map[string]string) error {
+// CheckEnv refuses variables that a caller may not set, or that are too much.
+// The field is for the message.
+func CheckEnv(field string, env map[string]string) error {
 	if len(env) > MaxVariables {
-		return refuse("%s has %d variables, more than %d", field, len(env), MaxVariables)
+		return fault.New(fault.Invalid, "%s has %d variables, more than %d", field, len(env), MaxVariables)
 	}
 	total := 0
 	for name, value := range env {
 		if !variableName.MatchString(name) {
-			return refuse("%s: %q is not the name of a variable", field, clip(name))
+			return fault.New(fault.Invalid, "%s: %q is not the name of a variable", field, clip(name))
 		}
 		for _, r := range reserved {
 			if ok, _ := path.Match(r.pattern, strings.ToUpper(name)); ok {
-				return refuse("%s: %s may not be set: %s", field, name, r.why)
+				return fault.New(fault.Invalid, "%s: %s may not be set: %s", field, name, r.why)
 			}
 		}
 		if strings.IndexByte(value, 0) >= 0 {
-			return refuse("%s: the value of %s holds a NUL byte", field, name)
+			return fault.New(fault.Invalid, "%s: the value of %s holds a NUL byte", field, name)
 		}
 		total += len(name) + len(value) + 2
 	}
 	if total > MaxVariableBytes {
-		return refuse("%s is %d bytes, more than %d", field, total, MaxVariableBytes)
+		return fault.New(fault.Invalid, "%s is %d bytes, more than %d", field, total, MaxVariableBytes)
 	}
 	return nil
 }

@@ -99,7 +99,8 @@ const (
 	DefaultPage = 50
 )
 
-func pageSize(asked int) (int, error) {
+// PageSize is how many entries a caller who asked for so many gets.
+func PageSize(asked int) (int, error) {
 	switch {
 	case asked == 0:
 		return DefaultPage, nil
@@ -113,7 +114,7 @@ func pageSize(asked int) (int, error) {
 func (c *Control) Jobs(ctx context.Context, caller Caller, q store.JobQuery) (store.JobPage, error) {
 	q.TenantID = caller.Tenant.ID
 	var err error
-	if q.Limit, err = pageSize(q.Limit); err != nil {
+	if q.Limit, err = PageSize(q.Limit); err != nil {
 		return store.JobPage{}, err
 	}
 	for _, s := range q.States {
@@ -121,7 +122,7 @@ func (c *Control) Jobs(ctx context.Context, caller Caller, q store.JobQuery) (st
 			return store.JobPage{}, fault.New(fault.Invalid, "there is no state %q", clip(string(s)))
 		}
 	}
-	if err := checkLabels(q.Labels); err != nil {
+	if err := CheckLabels(q.Labels); err != nil {
 		return store.JobPage{}, err
 	}
 	return c.record.Jobs(ctx, q)

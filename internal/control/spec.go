@@ -47,12 +47,12 @@ func (c *Control) complete(s run.JobSpec, t tenant.Tenant) (run.JobSpec, error) 
 	s.Limits = s.Limits.Or(c.cfg.Defaults).Clamp(c.cfg.Ceiling)
 	for _, check := range []func() error{
 		func() error { return c.checkSource(s.Source) },
-		func() error { return checkImage(s.Image) },
-		func() error { return checkLimits(s.Limits) },
-		func() error { return checkEnv("env", s.Env) },
+		func() error { return inJob(CheckImage(s.Image)) },
+		func() error { return inJob(CheckLimits(s.Limits)) },
+		func() error { return inJob(CheckEnv("env", s.Env)) },
 		func() error { return checkCommands(s, t.Grants) },
 		func() error { return checkPatterns(s.Artifacts) },
-		func() error { return checkLabels(s.Labels) },
+		func() error { return CheckLabels(s.Labels) },
 		func() error { return checkAttempts(s.MaxAttempts) },
 	} {
 		if err := check(); err != nil {
@@ -66,16 +66,26 @@ func refuse(format string, args ...any) error {
 	return fault.New(fault.Invalid, "cannot take the job: "+format, args...)
 }
 
-func checkImage(name string) error {
+// inJob says of what was refused that it was a job's.
+func inJob(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refuse("%s", fault.Public(err))
+}
+
+// CheckImage refuses what is no name of an image.
+func CheckImage(name string) error {
 	if len(name) > MaxImageBytes || !printable(name) {
-		return refuse("image is longer than %d bytes or holds what is no name", MaxImageBytes)
+		return fault.New(fault.Invalid, "image is longer than %d bytes or holds what is no name", MaxImageBytes)
 	}
 	return nil
 }
 
-func checkLimits(l run.Limits) error {
+// CheckLimits refuses limits with which no sandbox can work.
+func CheckLimits(l run.Limits) error {
 	if err := l.Validate(); err != nil {
-		return refuse("limits: %v", err)
+		return fault.New(fault.Invalid, "limits: %v", err)
 	}
 	return nil
 }
@@ -159,8 +169,8 @@ func checkCommand(i int, cmd run.Command, grants tenant.Grants) error {
 	if _, err := execenv.WorkspacePath(cmd.Dir); err != nil {
 		return refuse("commands[%d].dir: %s", i, fault.Public(err))
 	}
-	if err := checkEnv("commands["+itoa(i)+"].env", cmd.Env); err != nil {
-		return err
+	if err := CheckEnv("commands["+itoa(i)+"].env", cmd.Env); err != nil {
+		return inJob(err)
 	}
 	if cmd.Timeout < 0 {
 		return refuse("commands[%d].timeout_ms is negative", i)
@@ -191,7 +201,8 @@ func checkPatterns(patterns []string) error {
 
 var labelName = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,63}$`)
 
-func checkLabels(labels map[string]string) error {
+// CheckLabels refuses labels that are too many, too long or no text.
+func CheckLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {
 		return fault.New(fault.Invalid, "%d labels are more than %d", len(labels), MaxLabels)
 	}

@@ -67,7 +67,7 @@ func checkTenant(t tenant.Tenant) error {
 		return err
 	}
 	q := t.Quota
-	if q.Running < 0 || q.Queued < 0 || q.MilliCPU < 0 || q.MemoryBytes < 0 || q.ArtifactBytes < 0 || q.RequestsPerMinute < 0 {
+	if q.Running < 0 || q.Queued < 0 || q.Sandboxes < 0 || q.MilliCPU < 0 || q.MemoryBytes < 0 || q.ArtifactBytes < 0 || q.RequestsPerMinute < 0 {
 		return fault.New(fault.Invalid, "a quota is negative; 0 does not bound")
 	}
 	if len(t.Grants.Repositories) > maxRepositories {
@@ -118,7 +118,7 @@ func (c *Control) CreateKey(ctx context.Context, caller Caller, tenantID, name s
 
 func checkScopes(scopes []tenant.Scope) error {
 	if len(scopes) == 0 {
-		return fault.New(fault.Invalid, "a key without a scope opens nothing; name one of jobs:read, jobs:write and admin")
+		return fault.New(fault.Invalid, "a key without a scope opens nothing; name one of %q", tenant.Scopes())
 	}
 	for i, s := range scopes {
 		if !slices.Contains(tenant.Scopes(), s) {

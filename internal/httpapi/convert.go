@@ -104,7 +104,7 @@ func fromTenant(t tenant.Tenant) api.Tenant {
 		ID: t.ID, Name: t.Name, Disabled: t.Disabled, CreatedAt: t.CreatedAt.UTC(),
 		Grants: api.Grants{Shell: t.Grants.Shell, Repositories: t.Grants.Repositories},
 		Quota: api.Quota{
-			Running: t.Quota.Running, Queued: t.Quota.Queued, MilliCPU: t.Quota.MilliCPU, MemoryBytes: t.Quota.MemoryBytes,
+			Running: t.Quota.Running, Queued: t.Quota.Queued, Sandboxes: t.Quota.Sandboxes, MilliCPU: t.Quota.MilliCPU, MemoryBytes: t.Quota.MemoryBytes,
 			ArtifactBytes: t.Quota.ArtifactBytes, RequestsPerMinute: t.Quota.RequestsPerMinute,
 		},
 	}
@@ -113,6 +113,7 @@ func fromTenant(t tenant.Tenant) api.Tenant {
 // change applies what is there of a quota.
 func change(q *tenant.Quota, c api.QuotaChange) {
 	set(&q.Running, c.Running)
+	set(&q.Sandboxes, c.Sandboxes)
 	set(&q.Queued, c.Queued)
 	set(&q.MilliCPU, c.MilliCPU)
 	set(&q.MemoryBytes, c.MemoryBytes)

@@ -57,6 +57,28 @@
 //   - L11. AddArtifact fails with Exhausted when the tenant would keep more bytes
 //     than its quota.
 //
+// # Live sandboxes
+//
+//   - S1. CreateSandbox puts a sandbox on record as creating. It fails with
+//     Exhausted when the tenant has as many as its quota allows, or when their
+//     limits and those of its active jobs would pass it; concurrent calls cannot
+//     pass it together. It fails with Invalid for one that asks for more than
+//     the whole quota, with Denied when the tenant is disabled, and with Conflict
+//     when the id is taken.
+//   - S2. A sandbox can be read, listed and extended by its tenant only. To
+//     another tenant it is NotFound, exactly as if it did not exist.
+//   - S3. Sandboxes returns a tenant's sandboxes, newest first, page by page, as
+//     Jobs does.
+//   - S4. A sandbox moves as run.SandboxState.CanMove says; other moves fail with
+//     Conflict, or with Gone if its end has begun, and change nothing. The first
+//     outcome stays, and with it the access token goes.
+//   - S5. An extension and the end of a sandbox's time never both happen: a
+//     sandbox whose time is over is not extended, and one that was extended is
+//     not due. Nothing passes the deadline. The time is the store's own.
+//   - S6. A sandbox holds its part of the quota, and is in OpenSandboxes, until
+//     it has ended; not a moment less.
+//   - S7. DeleteSandboxes removes ended ones only.
+//
 // # Tenants and what they own
 //
 //   - T1. KeyByHash finds a key with its tenant, usable or not: revoked, expired,
@@ -104,6 +126,7 @@ import (
 type Store interface {
 	Jobs
 	Leases
+	Sandboxes
 	Housekeeping
 	Tenants
 	Audit

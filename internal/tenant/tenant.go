@@ -26,7 +26,10 @@ type Quota struct {
 	// Running and Queued count jobs.
 	Running int `json:"running"`
 	Queued  int `json:"queued"`
-	// MilliCPU and MemoryBytes add up the limits of active jobs.
+	// Sandboxes counts live ones, from before they exist until nothing is left.
+	Sandboxes int `json:"sandboxes"`
+	// MilliCPU and MemoryBytes add up the limits of active jobs and of live
+	// sandboxes.
 	MilliCPU    int64 `json:"milli_cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
 	// ArtifactBytes adds up what is kept.
@@ -37,7 +40,7 @@ type Quota struct {
 // DefaultQuota is what a tenant gets whose operator sets nothing else.
 func DefaultQuota() Quota {
 	return Quota{
-		Running: 16, Queued: 10_000,
+		Running: 16, Queued: 10_000, Sandboxes: 16,
 		MilliCPU: 16_000, MemoryBytes: 32 << 30,
 		ArtifactBytes: 10 << 30, RequestsPerMinute: 600,
 	}
@@ -69,13 +72,17 @@ type Scope string
 const (
 	JobsRead  Scope = "jobs:read"
 	JobsWrite Scope = "jobs:write"
+	// SandboxesRead sees live sandboxes, their output and their files;
+	// SandboxesWrite makes them and does anything with them.
+	SandboxesRead  Scope = "sandboxes:read"
+	SandboxesWrite Scope = "sandboxes:write"
 	// Admin makes and changes tenants and keys, of every tenant. It reads no
-	// job.
+	// job and no sandbox.
 	Admin Scope = "admin"
 )
 
 // Scopes lists every scope.
-func Scopes() []Scope { return []Scope{JobsRead, JobsWrite, Admin} }
+func Scopes() []Scope { return []Scope{JobsRead, JobsWrite, SandboxesRead, SandboxesWrite, Admin} }
 
 // Key is an API key on record. The secret itself is nowhere.
 type Key struct {

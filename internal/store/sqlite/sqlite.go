@@ -136,7 +136,7 @@ func prepare(ctx context.Context, db *sql.DB, clock *clock) error {
 		return err
 	}
 	var newest sql.NullInt64
-	err := db.QueryRowContext(ctx, `SELECT max(created_at) FROM jobs`).Scan(&newest)
+	err := db.QueryRowContext(ctx, `SELECT max(created_at) FROM (SELECT created_at FROM jobs UNION ALL SELECT created_at FROM sandboxes)`).Scan(&newest)
 	if err == nil {
 		clock.start(newest.Int64)
 		_, err = db.ExecContext(ctx, `UPDATE jobs SET lease_until = 0 WHERE state IN ('starting', 'running')`)

@@ -36,7 +36,7 @@ func (s *Store) CreateJob(ctx context.Context, n store.NewJob) (job run.Job, cre
 			return fault.New(fault.Exhausted, "the tenant has %d queued jobs, which is its quota; wait until some have started", l.queued)
 		}
 		size := size{n.Spec.Limits.MilliCPU, n.Spec.Limits.MemoryBytes}
-		if err := l.fits(size); err != nil {
+		if err := l.fits("job", size); err != nil {
 			return err
 		}
 		if err := t.useUpload(n); err != nil {

@@ -92,7 +92,7 @@ func listQuery(q store.JobQuery) (string, []any, error) {
 	if err := keepable(q.TenantID); err != nil {
 		return "", nil, err
 	}
-	sel := "SELECT " + listColumns + " FROM " + from + " WHERE " + strings.Join(c.texts, " AND ")
+	sel := "SELECT " + listColumns + " FROM " + from + " WHERE " + c.where()
 	limit := fmt.Sprintf(" LIMIT %d", q.Limit+1)
 	if len(q.States) == 0 {
 		return sel + " ORDER BY " + order + limit, c.args, nil
@@ -121,6 +121,13 @@ func (c *conditions) add(text string, args ...any) {
 	}
 	c.texts = append(c.texts, strings.ReplaceAll(text, "\x00", "$"))
 }
+
+func (c conditions) where() string { return strings.Join(c.texts, " AND ") }
+
+// marks are n places for arguments.
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("$, ", n), ", ") }
+
+func limitTo(n int) string { return " LIMIT " + strconv.Itoa(n) }
 
 // place is where a page ends.
 type place struct {

@@ -13,9 +13,12 @@ import (
 type load struct {
 	disabled      bool
 	queued        int
+	sandboxes     int
+	milliCPU      int64
+	memoryBytes   int64
 	artifactBytes int64
 	quota         struct {
-		queued                            int
+		queued, sandboxes                 int
 		milliCPU, memoryBytes, artifactBs int64
 	}
 }
@@ -23,10 +26,11 @@ type load struct {
 // lockLoad locks a tenant's counters. It comes before every lock of a job.
 func (t *tx) lockLoad(tenantID string) (load, error) {
 	var l load
-	ok, err := t.scan([]any{&l.disabled, &l.queued, &l.artifactBytes,
-		&l.quota.queued, &l.quota.milliCPU, &l.quota.memoryBytes, &l.quota.artifactBs}, `
-		SELECT tenants.disabled, tenant_load.queued, tenant_load.artifact_bytes,
-			tenants.quota_queued, tenants.quota_milli_cpu, tenants.quota_memory_bytes, tenants.quota_artifact_bytes
+	ok, err := t.scan([]any{&l.disabled, &l.queued, &l.sandboxes, &l.milliCPU, &l.memoryBytes, &l.artifactBytes,
+		&l.quota.queued, &l.quota.sandboxes, &l.quota.milliCPU, &l.quota.memoryBytes, &l.quota.artifactBs}, `
+		SELECT tenants.disabled, tenant_load.queued, tenant_load.sandboxes,
+			tenant_load.milli_cpu, tenant_load.memory_bytes, tenant_load.artifact_bytes,
+			tenants.quota_queued, tenants.quota_sandboxes, tenants.quota_milli_cpu, tenants.quota_memory_bytes, tenants.quota_artifact_bytes
 		FROM tenant_load JOIN tenants ON tenants.id = tenant_load.tenant_id
 		WHERE tenant_load.tenant_id = $1`+t.lock("tenant_load"), tenantID)
 	if err == nil && !ok {
@@ -76,15 +80,15 @@ func (t *tx) count(tenantID string, from, to run.State, size size) error {
 // size is what a job takes of the quotas while it is active.
 type size struct{ milliCPU, memoryBytes int64 }
 
-// fits says why a job can never run under these quotas.
-func (l load) fits(s size) error {
+// fits says why what asks for so much can never run under these quotas.
+func (l load) fits(what string, s size) error {
 	switch {
 	case l.quota.milliCPU > 0 && s.milliCPU > l.quota.milliCPU:
-		return fault.New(fault.Invalid, "the job asks for %d thousandths of a processor and the tenant's whole quota is %d; ask for less",
-			s.milliCPU, l.quota.milliCPU)
+		return fault.New(fault.Invalid, "the %s asks for %d thousandths of a processor and the tenant's whole quota is %d; ask for less",
+			what, s.milliCPU, l.quota.milliCPU)
 	case l.quota.memoryBytes > 0 && s.memoryBytes > l.quota.memoryBytes:
-		return fault.New(fault.Invalid, "the job asks for %d bytes of memory and the tenant's whole quota is %d; ask for less",
-			s.memoryBytes, l.quota.memoryBytes)
+		return fault.New(fault.Invalid, "the %s asks for %d bytes of memory and the tenant's whole quota is %d; ask for less",
+			what, s.memoryBytes, l.quota.memoryBytes)
 	}
 	return nil
 }
@@ -95,10 +99,11 @@ func (s *Store) Drift(ctx context.Context) ([]string, error) {
 	var drift []string
 	err := s.read(ctx, "count what is on record", func(ctx context.Context, db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, `
-			SELECT l.tenant_id, l.queued, l.running, l.milli_cpu, l.memory_bytes, l.artifact_bytes, l.succeeded, l.failed, l.cancelled,
-				coalesce(c.queued, 0), coalesce(c.running, 0), coalesce(c.milli_cpu, 0), coalesce(c.memory_bytes, 0),
+			SELECT l.tenant_id, l.queued, l.running, l.milli_cpu, l.memory_bytes, l.artifact_bytes, l.succeeded, l.failed, l.cancelled, l.sandboxes,
+				coalesce(c.queued, 0), coalesce(c.running, 0),
+				coalesce(c.milli_cpu, 0) + coalesce(b.milli_cpu, 0), coalesce(c.memory_bytes, 0) + coalesce(b.memory_bytes, 0),
 				coalesce((SELECT sum(a.bytes) FROM artifacts a JOIN jobs o ON o.id = a.job_id WHERE o.tenant_id = l.tenant_id), 0),
-				coalesce(c.succeeded, 0), coalesce(c.failed, 0), coalesce(c.cancelled, 0)
+				coalesce(c.succeeded, 0), coalesce(c.failed, 0), coalesce(c.cancelled, 0), coalesce(b.sandboxes, 0)
 			FROM tenant_load l LEFT JOIN (
 				SELECT tenant_id,
 					sum(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS queued,
@@ -108,10 +113,13 @@ func (s *Store) Drift(ctx context.Context) ([]string, error) {
 					sum(CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END) AS succeeded,
 					sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed,
 					sum(CASE WHEN state = 'cancelled' THEN 1 ELSE 0 END) AS cancelled
-				FROM jobs GROUP BY tenant_id) c ON c.tenant_id = l.tenant_id`)
+				FROM jobs GROUP BY tenant_id) c ON c.tenant_id = l.tenant_id
+			LEFT JOIN (
+				SELECT tenant_id, count(*) AS sandboxes, sum(milli_cpu) AS milli_cpu, sum(memory_bytes) AS memory_bytes
+				FROM sandboxes WHERE `+openStates+` GROUP BY tenant_id) b ON b.tenant_id = l.tenant_id`)
 		drift, err = all(rows, err, func(row scanner) (string, error) {
 			var tenantID string
-			var kept, counted [8]int64
+			var kept, counted [9]int64
 			dest := []any{&tenantID}
 			for i := range kept {
 				dest = append(dest, &kept[i])

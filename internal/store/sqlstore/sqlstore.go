@@ -231,6 +231,7 @@ func one(n int64, err error, otherwise error) error {
 
 var _ interface {
 	store.Leases
+	store.Sandboxes
 	store.Housekeeping
 	store.Tenants
 	store.Audit

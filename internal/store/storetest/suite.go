@@ -53,7 +53,7 @@ type testCase struct {
 
 func tables() []testCase {
 	all := slices.Concat(createCases, readCases, listCases, cancelCases, moveCases,
-		claimCases, fairCases, quotaCases, leaseCases, stepCases, logCases, endCases, artifactCases,
+		claimCases, fairCases, quotaCases, leaseCases, stepCases, logCases, endCases, artifactCases, sandboxCases,
 		tenantCases, uploadCases, auditCases, afterCases, hintCases, alwaysCases)
 	slices.SortStableFunc(all, func(a, b testCase) int { return clauseOrder(a.clause) - clauseOrder(b.clause) })
 	return all
@@ -62,7 +62,7 @@ func tables() []testCase {
 // clauseOrder orders clauses as the protocol does: by letter, then by number.
 func clauseOrder(clause string) int {
 	n, _ := strconv.Atoi(clause[1:])
-	return strings.IndexByte("JLTUARHG", clause[0])*100 + n
+	return strings.IndexByte("JLSTUARHG", clause[0])*100 + n
 }
 
 // Cases lists the suite, in the protocol's order.
