@@ -138,15 +138,24 @@ func checkNetwork(ctx context.Context, s *session) (f finding, err error) {
 	return f, nil
 }
 
-// checkOutsideUser reads from the host's kernel who the sandbox is.
-func checkOutsideUser(ctx context.Context, s *session) (f finding, err error) {
+// processes are what the sandbox is on the host.
+func (s *session) processes(ctx context.Context) ([]int, error) {
 	sb, err := s.sandbox(ctx)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	pids := sandboxProcesses(s.service, sb.ID())
 	if len(pids) == 0 {
-		return f, fmt.Errorf("cannot find the process of sandbox %s", sb.ID())
+		return nil, fmt.Errorf("cannot find the process of sandbox %s", sb.ID())
+	}
+	return pids, nil
+}
+
+// checkOutsideUser reads from the host's kernel who the sandbox is.
+func checkOutsideUser(ctx context.Context, s *session) (f finding, err error) {
+	pids, err := s.processes(ctx)
+	if err != nil {
+		return f, err
 	}
 	f.refused = true
 	for _, pid := range pids {
@@ -191,13 +200,9 @@ func checkPrivileges(ctx context.Context, s *session) (f finding, err error) {
 
 // checkSeccomp counts filters, because the doctor itself may run under one.
 func checkSeccomp(ctx context.Context, s *session) (f finding, err error) {
-	sb, err := s.sandbox(ctx)
+	pids, err := s.processes(ctx)
 	if err != nil {
 		return f, err
-	}
-	pids := sandboxProcesses(s.service, sb.ID())
-	if len(pids) == 0 {
-		return f, fmt.Errorf("cannot find the process of sandbox %s", sb.ID())
 	}
 	service := status(s.service)
 	f.refused = true

@@ -38,66 +38,64 @@ func checkProcesses(ctx context.Context, s *session) (f finding, err error) {
 // writable are the places that a program can write to; each must have a quota.
 var writable = []string{"/workspace", "/tmp", "/dev/shm"}
 
-func checkDisk(ctx context.Context, s *session) (f finding, err error) {
-	sb, err := s.sandbox(ctx)
-	if err != nil {
-		return f, err
-	}
+func checkDisk(ctx context.Context, s *session) (finding, error) {
 	limit := small().DiskBytes
-	size := strconv.FormatInt(2*limit, 10)
-	f.refused = true
-	var seen []string
-	for _, place := range writable {
-		a, err := s.inside(ctx, sb, execenv.ExecSpec{}, "fill", place+"/fill", size)
-		if err != nil {
-			return f, err
-		}
-		f.refused = f.refused && a.of("write") == "ENOSPC" && a.number("written") <= limit && a.result.Outcome.Touched(run.LimitDisk)
-		seen = append(seen, fmt.Sprintf("%s %d", place, a.number("written")))
-	}
-	dir, err := s.scratch()
-	if err != nil {
-		return f, err
-	}
-	outside, err := s.outside(ctx, "fill", dir+"/fill", size)
-	if err != nil {
-		return f, err
-	}
-	f.bites = outside.of("write") == "ok"
-	f.evidence = fmt.Sprintf("with a limit of %d bytes, written before ENOSPC: %s", limit, strings.Join(seen, ", "))
-	f.control = size + " bytes"
-	return f, nil
+	return quota{
+		limit: limit, touches: run.LimitDisk, sandbox: s.sandbox,
+		program: "fill", file: "/fill", tries: 2 * limit, verb: "write", count: "written",
+		limited: "bytes, written", unit: "bytes",
+	}.check(ctx, s)
 }
 
 // checkInodes uses a sandbox whose disk is not full.
-func checkInodes(ctx context.Context, s *session) (f finding, err error) {
-	sb, err := s.other(ctx)
+func checkInodes(ctx context.Context, s *session) (finding, error) {
+	limit := small().Inodes
+	return quota{
+		limit: limit, touches: run.LimitInodes, sandbox: s.other,
+		program: "touch", tries: 4 * limit, verb: "create", count: "made",
+		limited: "files, made", unit: "files",
+	}.check(ctx, s)
+}
+
+// quota is a limit of every writable place, and a program that passes it.
+type quota struct {
+	limit   int64
+	touches run.Limit
+	sandbox func(context.Context) (execenv.Sandbox, error)
+
+	program, file string // what to run, and on what below the place
+	tries         int64  // how much it is to try
+	verb, count   string // what the program says of its last try, and how far it came
+	limited, unit string // for people
+}
+
+func (q quota) check(ctx context.Context, s *session) (f finding, err error) {
+	sb, err := q.sandbox(ctx)
 	if err != nil {
 		return f, err
 	}
-	limit := small().Inodes
-	tries := strconv.FormatInt(4*limit, 10)
+	tries := strconv.FormatInt(q.tries, 10)
 	f.refused = true
 	var seen []string
 	for _, place := range writable {
-		a, err := s.inside(ctx, sb, execenv.ExecSpec{}, "touch", place, tries)
+		a, err := s.inside(ctx, sb, execenv.ExecSpec{}, q.program, place+q.file, tries)
 		if err != nil {
 			return f, err
 		}
-		f.refused = f.refused && a.of("create") == "ENOSPC" && a.number("made") <= limit && a.result.Outcome.Touched(run.LimitInodes)
-		seen = append(seen, fmt.Sprintf("%s %d", place, a.number("made")))
+		f.refused = f.refused && a.of(q.verb) == "ENOSPC" && a.number(q.count) <= q.limit && a.result.Outcome.Touched(q.touches)
+		seen = append(seen, fmt.Sprintf("%s %d", place, a.number(q.count)))
 	}
 	dir, err := s.scratch()
 	if err != nil {
 		return f, err
 	}
-	outside, err := s.outside(ctx, "touch", dir, tries)
+	outside, err := s.outside(ctx, q.program, dir+q.file, tries)
 	if err != nil {
 		return f, err
 	}
-	f.bites = outside.of("create") == "ok"
-	f.evidence = fmt.Sprintf("with a limit of %d, files made before ENOSPC: %s", limit, strings.Join(seen, ", "))
-	f.control = tries + " files"
+	f.bites = outside.of(q.verb) == "ok"
+	f.evidence = fmt.Sprintf("with a limit of %d %s before ENOSPC: %s", q.limit, q.limited, strings.Join(seen, ", "))
+	f.control = tries + " " + q.unit
 	return f, nil
 }
 

@@ -1,7 +1,6 @@
 package execrpc_test
 
 import (
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -15,14 +14,14 @@ import (
 
 // The whole contract holds through the wire.
 func TestContract(t *testing.T) {
-	var create, destroy switches
+	var create, destroy simprobe.Switches
 	newFake := func(t *testing.T) *fake.Environment {
 		f := fake.New(fake.Config{
 			Programs:    map[string]fake.Program{simprobe.Name: simprobe.Probe},
 			Images:      []string{"base"},
 			CreateTakes: 5 * time.Millisecond,
-			FailCreate:  create.check,
-			FailDestroy: destroy.check,
+			FailCreate:  create.Check,
+			FailDestroy: destroy.Check,
 		})
 		t.Cleanup(f.Close)
 		return f
@@ -64,23 +63,8 @@ func TestContract(t *testing.T) {
 				}
 			}
 		},
-		FailCreate:  create.turnOn,
-		FailDestroy: destroy.turnOn,
+		FailCreate:  create.TurnOn,
+		FailDestroy: destroy.TurnOn,
 		Patience:    20 * time.Second,
 	})
-}
-
-// switches make a fake fail for the IDs that are on.
-type switches struct{ on sync.Map }
-
-func (s *switches) check(id string) error {
-	if _, on := s.on.Load(id); on {
-		return errors.New("made to fail")
-	}
-	return nil
-}
-
-func (s *switches) turnOn(_ *testing.T, _ execenv.Environment, id string) (heal func()) {
-	s.on.Store(id, true)
-	return func() { s.on.Delete(id) }
 }

@@ -15,15 +15,15 @@ import (
 // it (a wire, a pool); nil is the fake itself. Everything the suite can ask
 // for can be made to happen. wrap closes what it opens in t's clean-up.
 func Harness(wrap func(t *testing.T, env execenv.Environment) execenv.Environment) execenvtest.Harness {
-	var create, destroy switches
+	var create, destroy Switches
 	var inner sync.Map // the fake behind an environment
 	open := func(t *testing.T) execenv.Environment {
 		f := fake.New(fake.Config{
 			Programs:    map[string]fake.Program{Name: Probe},
 			Images:      []string{"base"},
 			CreateTakes: 5 * time.Millisecond, // so that there is something to cut off
-			FailCreate:  create.check,
-			FailDestroy: destroy.check,
+			FailCreate:  create.Check,
+			FailDestroy: destroy.Check,
 		})
 		t.Cleanup(f.Close)
 		env := execenv.Environment(f)
@@ -49,23 +49,25 @@ func Harness(wrap func(t *testing.T, env execenv.Environment) execenv.Environmen
 			fakeIn(env).Close()
 			return open(t)
 		},
-		FailCreate:  create.turnOn,
-		FailDestroy: destroy.turnOn,
+		FailCreate:  create.TurnOn,
+		FailDestroy: destroy.TurnOn,
 		Patience:    20 * time.Second,
 	}
 }
 
-// switches make a fake fail for the IDs that are on.
-type switches struct{ on sync.Map }
+// Switches make a fake fail for the IDs that are on.
+type Switches struct{ on sync.Map }
 
-func (s *switches) check(id string) error {
+// Check fails for an ID that is on.
+func (s *Switches) Check(id string) error {
 	if _, on := s.on.Load(id); on {
 		return errors.New("made to fail")
 	}
 	return nil
 }
 
-func (s *switches) turnOn(_ *testing.T, _ execenv.Environment, id string) (heal func()) {
+// TurnOn makes an ID fail until it is healed.
+func (s *Switches) TurnOn(_ *testing.T, _ execenv.Environment, id string) (heal func()) {
 	s.on.Store(id, true)
 	return func() { s.on.Delete(id) }
 }
