@@ -22,6 +22,37 @@ func (s *guarded) Info(ctx context.Context) (execenv.Info, error) {
 	return info, err
 }
 
+// Extend is the port's. Nothing extends MaxLifetime.
+func (s *guarded) Extend(ctx context.Context, lifetime time.Duration) error {
+	if err := execenv.ValidateLifetime(lifetime); err != nil {
+		return err
+	}
+	g := s.g
+	g.mu.Lock()
+	b := g.boxes[s.ID()]
+	if b != nil {
+		lifetime = min(lifetime, time.Until(b.hard))
+	}
+	g.mu.Unlock()
+	if lifetime <= 0 {
+		return fault.New(fault.Gone, "the lifetime of sandbox %s has passed", s.ID())
+	}
+	// The inner clock first: if it has struck, nothing is extended.
+	if err := s.Sandbox.Extend(ctx, lifetime); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b != nil {
+		b.expires = time.Now().Add(lifetime)
+		if b.expires.After(b.hard) {
+			b.expires = b.hard
+		}
+	}
+	g.poke()
+	return nil
+}
+
 // Exec is the port's. A command that exists already needs no place (X3).
 func (s *guarded) Exec(ctx context.Context, spec execenv.ExecSpec) (execenv.Exec, error) {
 	b, err := s.g.admit(s.ID(), spec.ID)

@@ -33,6 +33,10 @@
 //   - P8. A sandbox that ends by itself (out of memory, lost) stays listed as
 //     StateEnded with the outcome, until it is destroyed. Exec on it fails
 //     with Gone.
+//   - P9. Extend makes the lifetime of a sandbox end when the time given has
+//     passed from now, be that later or sooner than before, and Info shows it.
+//     A sandbox whose lifetime has passed stays ended, and extending it fails
+//     with Gone: of an extension and the end, one happens.
 //
 // # Commands
 //
@@ -74,6 +78,9 @@
 //     after it has reached one, its whole tree is killed, and the outcome is
 //     pids, disk, inodes or output. It is the same if its own end was sooner
 //     than the kill. Other commands go on.
+//   - X12. Execs names every command that was started and has not ended, and of
+//     those that have ended the ones that AttachExec finds, in the order in which
+//     they were started, each with its Result once there is one.
 //
 // # Output and input
 //
@@ -159,9 +166,12 @@ type Sandbox interface {
 	// AttachExec returns a command of this sandbox by its ID, or NotFound.
 	// Ended commands are kept for a while, bounded in number.
 	AttachExec(ctx context.Context, id string) (Exec, error)
+	Execs(ctx context.Context) ([]ExecInfo, error)
 	PutArchive(ctx context.Context, dir string, r io.Reader) error
 	GetArchive(ctx context.Context, req ArchiveRequest, w io.Writer) error
 	Usage(ctx context.Context) (run.Usage, error)
+	// Extend gives the sandbox a lifetime that ends so long from now (P9).
+	Extend(ctx context.Context, lifetime time.Duration) error
 }
 
 // Exec is a handle to one command.
@@ -249,6 +259,19 @@ type Chunk struct {
 	Stream Stream
 	Offset int64
 	Data   []byte
+}
+
+// ExecInfo describes a command in a list.
+type ExecInfo struct {
+	ID   string
+	Argv []string
+	// Dir is relative to the workspace.
+	Dir string
+	// TTY and Stdin say how it was started.
+	TTY, Stdin bool
+	StartedAt  time.Time
+	// Result is nil while the command runs.
+	Result *Result
 }
 
 // Result is how a command ended and what it used.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/agentdock/agentdock/internal/fault"
@@ -169,6 +170,14 @@ func (e ExecSpec) Validate() error {
 	}
 	if e.TTY != nil && (e.TTY.Cols == 0 || e.TTY.Rows == 0) {
 		return fault.New(fault.Invalid, "terminal size %dx%d has a zero", e.TTY.Cols, e.TTY.Rows)
+	}
+	return nil
+}
+
+// ValidateLifetime refuses an extension by nothing.
+func ValidateLifetime(d time.Duration) error {
+	if d <= 0 {
+		return fault.New(fault.Invalid, "a lifetime of %s is no time", d)
 	}
 	return nil
 }

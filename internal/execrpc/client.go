@@ -190,6 +190,41 @@ func (s *sandbox) Exec(ctx context.Context, spec execenv.ExecSpec) (execenv.Exec
 	return &exec{s: s, id: res.Msg.GetExecId()}, nil
 }
 
+// Extend moves the end of the lifetime.
+func (s *sandbox) Extend(ctx context.Context, lifetime time.Duration) error {
+	if err := execenv.ValidateLifetime(lifetime); err != nil {
+		return err
+	}
+	_, err := s.c.rpc.Extend(ctx, connect.NewRequest(&execdv1.ExtendRequest{SandboxId: s.id, Lifetime: durationToWire(lifetime)}))
+	return errorFromWire(ctx, "extend sandbox "+s.id, err)
+}
+
+// Execs names the commands. A list that was cut is an error, not a shorter list.
+func (s *sandbox) Execs(ctx context.Context) ([]execenv.ExecInfo, error) {
+	what := "list the commands of sandbox " + s.id
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.c.rpc.ListExecs(ctx, connect.NewRequest(&execdv1.ListExecsRequest{SandboxId: s.id}))
+	if err != nil {
+		return nil, errorFromWire(ctx, what, err)
+	}
+	defer closeStream(stream, cancel)
+	infos := []execenv.ExecInfo{}
+	for stream.Receive() {
+		switch item := stream.Msg().GetItem().(type) {
+		case *execdv1.ListExecsResponse_Info:
+			info, err := execInfoFromWire(item.Info)
+			if err != nil {
+				return nil, err
+			}
+			infos = append(infos, info)
+		case *execdv1.ListExecsResponse_End:
+			return infos, nil
+		}
+	}
+	return nil, streamError(ctx, what, stream.Err())
+}
+
 func (s *sandbox) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {
 	if execenv.ValidateID(id) != nil {
 		return nil, notFound("command", id)

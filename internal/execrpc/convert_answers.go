@@ -244,6 +244,34 @@ func resultFromWire(m *execdv1.Result) (execenv.Result, error) {
 	}, nil
 }
 
+func execInfoToWire(i execenv.ExecInfo) *execdv1.ExecInfo {
+	m := &execdv1.ExecInfo{Id: text(i.ID), Dir: []byte(i.Dir), Tty: i.TTY, Stdin: i.Stdin, StartedAt: timeToWire(i.StartedAt)}
+	for _, a := range i.Argv {
+		m.Argv = append(m.Argv, []byte(a))
+	}
+	if i.Result != nil {
+		m.Result = resultToWire(*i.Result)
+	}
+	return m
+}
+
+func execInfoFromWire(m *execdv1.ExecInfo) (execenv.ExecInfo, error) {
+	i := execenv.ExecInfo{
+		ID: m.GetId(), Dir: string(m.GetDir()), TTY: m.GetTty(), Stdin: m.GetStdin(), StartedAt: timeFromWire(m.GetStartedAt()),
+	}
+	for _, a := range m.GetArgv() {
+		i.Argv = append(i.Argv, string(a))
+	}
+	if m.GetResult() != nil {
+		result, err := resultFromWire(m.GetResult())
+		if err != nil {
+			return execenv.ExecInfo{}, err
+		}
+		i.Result = &result
+	}
+	return i, nil
+}
+
 func usageToWire(u run.Usage) *execdv1.Usage {
 	return &execdv1.Usage{
 		MemoryBytes:     u.MemoryBytes,

@@ -166,6 +166,21 @@ func (s *server) Destroy(ctx context.Context, req *connect.Request[execdv1.Destr
 	return connect.NewResponse(&execdv1.DestroyResponse{}), nil
 }
 
+func (s *server) Extend(ctx context.Context, req *connect.Request[execdv1.ExtendRequest]) (*connect.Response[execdv1.ExtendResponse], error) {
+	lifetime, err := durationFromWire("lifetime", req.Msg.GetLifetime())
+	if err != nil {
+		return nil, s.fail(ctx, "Extend", err)
+	}
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err == nil {
+		err = sb.Extend(ctx, lifetime)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "Extend", err)
+	}
+	return connect.NewResponse(&execdv1.ExtendResponse{}), nil
+}
+
 func (s *server) GetUsage(ctx context.Context, req *connect.Request[execdv1.GetUsageRequest]) (*connect.Response[execdv1.GetUsageResponse], error) {
 	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
 	if err != nil {

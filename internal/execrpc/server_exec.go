@@ -35,6 +35,23 @@ func (s *server) AttachExec(ctx context.Context, req *connect.Request[execdv1.At
 	return connect.NewResponse(&execdv1.AttachExecResponse{}), nil
 }
 
+func (s *server) ListExecs(ctx context.Context, req *connect.Request[execdv1.ListExecsRequest], stream *connect.ServerStream[execdv1.ListExecsResponse]) error {
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err != nil {
+		return s.fail(ctx, "ListExecs", err)
+	}
+	infos, err := sb.Execs(ctx)
+	if err != nil {
+		return s.fail(ctx, "ListExecs", err)
+	}
+	for _, info := range infos {
+		if err := stream.Send(&execdv1.ListExecsResponse{Item: &execdv1.ListExecsResponse_Info{Info: execInfoToWire(info)}}); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&execdv1.ListExecsResponse{Item: &execdv1.ListExecsResponse_End{End: &execdv1.ListEnd{}}})
+}
+
 func (s *server) Output(ctx context.Context, req *connect.Request[execdv1.OutputRequest], stream *connect.ServerStream[execdv1.OutputResponse]) error {
 	exec, err := s.exec(ctx, req.Msg.GetSandboxId(), req.Msg.GetExecId())
 	if err != nil {

@@ -142,6 +142,10 @@ func (b *stubBox) Exec(_ context.Context, spec execenv.ExecSpec) (execenv.Exec, 
 	return e, nil
 }
 
+func (b *stubBox) Extend(context.Context, time.Duration) error { return nil }
+
+func (b *stubBox) Execs(context.Context) ([]execenv.ExecInfo, error) { return nil, nil }
+
 func (b *stubBox) AttachExec(_ context.Context, id string) (execenv.Exec, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

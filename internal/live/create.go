@@ -156,7 +156,7 @@ func (s *Sandboxes) startAt(ctx context.Context, service *node, made run.Sandbox
 	box, err := conn.Create(ctx, execenv.Spec{
 		ID: made.ID, Image: made.Spec.Image, Env: env, Limits: made.Spec.Limits,
 		Labels:   map[string]string{labelSandbox: "true", labelID: made.ID},
-		Lifetime: made.Deadline.Sub(made.CreatedAt),
+		Lifetime: made.ExpiresAt.Sub(made.CreatedAt),
 	})
 	if err != nil {
 		service.drop(conn, err)

@@ -154,6 +154,12 @@ func (h *Handle) Attach(ctx context.Context, exec string) (execenv.Exec, error) 
 	return x, nil
 }
 
+// List names the commands that run, and those that ended and are still known.
+func (h *Handle) List(ctx context.Context) ([]execenv.ExecInfo, error) {
+	infos, err := h.box.Execs(ctx)
+	return infos, h.failed(ctx, err)
+}
+
 // Put unpacks a tar below a directory of the workspace (execenv A1).
 func (h *Handle) Put(ctx context.Context, dir string, r io.Reader) error {
 	return h.failed(ctx, h.box.PutArchive(ctx, dir, r))

@@ -25,8 +25,8 @@
 //     use fails with Gone, whose message says how it ended; Get still shows it,
 //     with the outcome, for a day.
 //   - Extend moves ExpiresAt, up to Deadline. It fails with Gone when the time
-//     is over. An extension that has succeeded is kept: the record is the truth,
-//     and the execution service is told, again if need be.
+//     is over. The record is the truth, and the clock of the execution service is
+//     set by it, again by a sweep if need be.
 //   - Sandboxes and commands do not depend on this process. Another one, or a
 //     later one, goes on with them by id, from the record and the execution
 //     service.

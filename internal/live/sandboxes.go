@@ -59,10 +59,29 @@ func (s *Sandboxes) Extend(ctx context.Context, caller control.Caller, id string
 		return run.Sandbox{}, err
 	}
 	box, err = s.record.ExtendSandbox(ctx, caller.Tenant.ID, id, ttl, atLeast)
-	if fault.Is(err, fault.NotFound) {
+	switch {
+	case fault.Is(err, fault.NotFound):
 		return run.Sandbox{}, noSuch(id)
+	case err != nil:
+		return run.Sandbox{}, err
+	case box.State != run.SandboxRunning: // whoever makes it gives it the new time
+		return box, nil
 	}
-	return box, err
+	return box, s.tell(ctx, caller, box)
+}
+
+// tell gives the execution service's clock the time on record. A service that is
+// away is told by a sweep: the extension holds all the same.
+func (s *Sandboxes) tell(ctx context.Context, caller control.Caller, box run.Sandbox) error {
+	h, err := s.open(ctx, caller, box)
+	if err == nil {
+		err = h.failed(ctx, h.box.Extend(ctx, time.Until(box.ExpiresAt)))
+	}
+	if fault.Is(err, fault.Unavailable) {
+		s.poke()
+		return nil
+	}
+	return err
 }
 
 // Kill ends a sandbox and returns it as it is afterwards. It may be repeated,

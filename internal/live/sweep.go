@@ -22,6 +22,9 @@ const (
 	givenUp = 5 * time.Minute
 	// batch is how much of the record is looked at in one call.
 	batch = 500
+	// clockSlack is how far a service's clock may be from the record's before it
+	// is set.
+	clockSlack = 2 * time.Second
 	// atOnce is how many sandboxes of a service are worked on at the same time.
 	atOnce = 8
 	// deleteEvery is how often old records are removed.
@@ -132,6 +135,7 @@ func (s *Sandboxes) reconcile(ctx context.Context, conn Connection, infos []exec
 		there[info.ID] = info
 	}
 	var running []run.Sandbox
+	wrong := map[string]bool{}
 	lost := map[string]run.Outcome{}
 	for _, box := range boxes {
 		info, listed := there[box.ID]
@@ -143,6 +147,7 @@ func (s *Sandboxes) reconcile(ctx context.Context, conn Connection, infos []exec
 			continue
 		}
 		running = append(running, box)
+		wrong[box.ID] = apart(info.ExpiresAt, box.ExpiresAt) > clockSlack
 	}
 	err := each(boxes, func(box run.Sandbox) error {
 		if box.State == run.SandboxEnding {
@@ -152,9 +157,32 @@ func (s *Sandboxes) reconcile(ctx context.Context, conn Connection, infos []exec
 			_, err := s.end(ctx, box.ID, outcome)
 			return err
 		}
+		if wrong[box.ID] {
+			return s.setClock(ctx, conn, box)
+		}
 		return nil
 	})
 	s.sample(ctx, conn, running)
+	return err
+}
+
+func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
+
+// setClock gives a service's clock the time on record: it was told nothing of an
+// extension, or something of one that another has overtaken. What the service's
+// own policy does not allow stays as it is.
+func (s *Sandboxes) setClock(ctx context.Context, conn Connection, box run.Sandbox) error {
+	left := time.Until(box.ExpiresAt)
+	if left <= 0 {
+		return nil // it is due
+	}
+	live, err := conn.Attach(ctx, box.ID)
+	if err == nil {
+		err = live.Extend(ctx, left)
+	}
+	if fault.Is(err, fault.Gone) || fault.Is(err, fault.NotFound) {
+		return nil // the next sweep sees that
+	}
 	return err
 }
 

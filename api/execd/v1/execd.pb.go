@@ -1751,6 +1751,94 @@ func (x *GetUsageResponse) GetUsage() *Usage {
 }
 
 // WindowSize in characters, each 1 to 65535.
+type ExtendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Lifetime      *durationpb.Duration   `protobuf:"bytes,2,opt,name=lifetime,proto3" json:"lifetime,omitempty"` // from now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExtendRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetLifetime() *durationpb.Duration {
+	if x != nil {
+		return x.Lifetime
+	}
+	return nil
+}
+
+type ExtendResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendResponse) Reset() {
+	*x = ExtendResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendResponse) ProtoMessage() {}
+
+func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
+func (*ExtendResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
+}
+
 type WindowSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cols          uint32                 `protobuf:"varint,1,opt,name=cols,proto3" json:"cols,omitempty"`
@@ -1761,7 +1849,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1861,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1874,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WindowSize) GetCols() uint32 {
@@ -1821,7 +1909,7 @@ type ExecSpec struct {
 
 func (x *ExecSpec) Reset() {
 	*x = ExecSpec{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +1921,7 @@ func (x *ExecSpec) String() string {
 func (*ExecSpec) ProtoMessage() {}
 
 func (x *ExecSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +1934,7 @@ func (x *ExecSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSpec.ProtoReflect.Descriptor instead.
 func (*ExecSpec) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecSpec) GetId() string {
@@ -1922,7 +2010,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2022,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2035,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecRequest) GetSandboxId() string {
@@ -1973,7 +2061,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2073,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2086,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecResponse) GetExecId() string {
@@ -2018,7 +2106,7 @@ type AttachExecRequest struct {
 
 func (x *AttachExecRequest) Reset() {
 	*x = AttachExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2118,7 @@ func (x *AttachExecRequest) String() string {
 func (*AttachExecRequest) ProtoMessage() {}
 
 func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2131,7 @@ func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AttachExecRequest) GetSandboxId() string {
@@ -2068,7 +2156,7 @@ type AttachExecResponse struct {
 
 func (x *AttachExecResponse) Reset() {
 	*x = AttachExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2168,7 @@ func (x *AttachExecResponse) String() string {
 func (*AttachExecResponse) ProtoMessage() {}
 
 func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2181,225 @@ func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
+}
+
+type ListExecsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListExecsRequest) Reset() {
+	*x = ListExecsRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListExecsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListExecsRequest) ProtoMessage() {}
+
+func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
+func (*ListExecsRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListExecsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type ListExecsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*ListExecsResponse_Info
+	//	*ListExecsResponse_End
+	Item          isListExecsResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListExecsResponse) Reset() {
+	*x = ListExecsResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListExecsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListExecsResponse) ProtoMessage() {}
+
+func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
+func (*ListExecsResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListExecsResponse) GetItem() isListExecsResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *ListExecsResponse) GetInfo() *ExecInfo {
+	if x != nil {
+		if x, ok := x.Item.(*ListExecsResponse_Info); ok {
+			return x.Info
+		}
+	}
+	return nil
+}
+
+func (x *ListExecsResponse) GetEnd() *ListEnd {
+	if x != nil {
+		if x, ok := x.Item.(*ListExecsResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isListExecsResponse_Item interface {
+	isListExecsResponse_Item()
+}
+
+type ListExecsResponse_Info struct {
+	Info *ExecInfo `protobuf:"bytes,1,opt,name=info,proto3,oneof"`
+}
+
+type ListExecsResponse_End struct {
+	End *ListEnd `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
+}
+
+func (*ListExecsResponse_Info) isListExecsResponse_Item() {}
+
+func (*ListExecsResponse_End) isListExecsResponse_Item() {}
+
+type ExecInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Argv          [][]byte               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
+	Dir           []byte                 `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"` // relative to the workspace
+	Tty           bool                   `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
+	Stdin         bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	Result        *Result                `protobuf:"bytes,7,opt,name=result,proto3" json:"result,omitempty"` // absent while it runs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecInfo) Reset() {
+	*x = ExecInfo{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecInfo) ProtoMessage() {}
+
+func (x *ExecInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
+func (*ExecInfo) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ExecInfo) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExecInfo) GetArgv() [][]byte {
+	if x != nil {
+		return x.Argv
+	}
+	return nil
+}
+
+func (x *ExecInfo) GetDir() []byte {
+	if x != nil {
+		return x.Dir
+	}
+	return nil
+}
+
+func (x *ExecInfo) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *ExecInfo) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecInfo) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *ExecInfo) GetResult() *Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
 }
 
 type Outcome struct {
@@ -2109,7 +2415,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2427,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2440,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Outcome) GetKind() OutcomeKind {
@@ -2187,7 +2493,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2505,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2518,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Result) GetOutcome() *Outcome {
@@ -2275,7 +2581,7 @@ type OutputRequest struct {
 
 func (x *OutputRequest) Reset() {
 	*x = OutputRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2593,7 @@ func (x *OutputRequest) String() string {
 func (*OutputRequest) ProtoMessage() {}
 
 func (x *OutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2606,7 @@ func (x *OutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputRequest.ProtoReflect.Descriptor instead.
 func (*OutputRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OutputRequest) GetSandboxId() string {
@@ -2338,7 +2644,7 @@ type OutputResponse struct {
 
 func (x *OutputResponse) Reset() {
 	*x = OutputResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2656,7 @@ func (x *OutputResponse) String() string {
 func (*OutputResponse) ProtoMessage() {}
 
 func (x *OutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2669,7 @@ func (x *OutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputResponse.ProtoReflect.Descriptor instead.
 func (*OutputResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OutputResponse) GetEvent() isOutputResponse_Event {
@@ -2435,7 +2741,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2753,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2766,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Chunk) GetStream() Stream {
@@ -2492,7 +2798,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2810,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2823,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
 }
 
 // OutputEnd says that the command has ended and every kept byte was sent.
@@ -2531,7 +2837,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2849,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2862,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OutputEnd) GetResult() *Result {
@@ -2576,7 +2882,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2894,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2907,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WaitRequest) GetSandboxId() string {
@@ -2631,7 +2937,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2949,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2962,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WaitResponse) GetEvent() isWaitResponse_Event {
@@ -2711,7 +3017,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +3029,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +3042,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WriteStdinRequest) GetSandboxId() string {
@@ -2770,7 +3076,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +3088,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +3101,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WriteStdinResponse) GetWritten() int64 {
@@ -2822,7 +3128,7 @@ type CloseStdinRequest struct {
 
 func (x *CloseStdinRequest) Reset() {
 	*x = CloseStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3140,7 @@ func (x *CloseStdinRequest) String() string {
 func (*CloseStdinRequest) ProtoMessage() {}
 
 func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3153,7 @@ func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinRequest.ProtoReflect.Descriptor instead.
 func (*CloseStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CloseStdinRequest) GetSandboxId() string {
@@ -2872,7 +3178,7 @@ type CloseStdinResponse struct {
 
 func (x *CloseStdinResponse) Reset() {
 	*x = CloseStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3190,7 @@ func (x *CloseStdinResponse) String() string {
 func (*CloseStdinResponse) ProtoMessage() {}
 
 func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3203,7 @@ func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinResponse.ProtoReflect.Descriptor instead.
 func (*CloseStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
 }
 
 type SignalRequest struct {
@@ -2911,7 +3217,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3229,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3242,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SignalRequest) GetSandboxId() string {
@@ -2968,7 +3274,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3286,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3299,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
 }
 
 type KillRequest struct {
@@ -3006,7 +3312,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3324,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3337,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *KillRequest) GetSandboxId() string {
@@ -3056,7 +3362,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3374,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3387,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
 }
 
 type ResizeRequest struct {
@@ -3095,7 +3401,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3413,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3426,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ResizeRequest) GetSandboxId() string {
@@ -3152,7 +3458,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3470,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3483,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
 }
 
 type PutArchiveRequest struct {
@@ -3194,7 +3500,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3512,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3525,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3288,7 +3594,7 @@ type PutArchiveTarget struct {
 
 func (x *PutArchiveTarget) Reset() {
 	*x = PutArchiveTarget{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +3606,7 @@ func (x *PutArchiveTarget) String() string {
 func (*PutArchiveTarget) ProtoMessage() {}
 
 func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +3619,7 @@ func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveTarget.ProtoReflect.Descriptor instead.
 func (*PutArchiveTarget) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutArchiveTarget) GetSandboxId() string {
@@ -3338,7 +3644,7 @@ type PutArchiveEnd struct {
 
 func (x *PutArchiveEnd) Reset() {
 	*x = PutArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3656,7 @@ func (x *PutArchiveEnd) String() string {
 func (*PutArchiveEnd) ProtoMessage() {}
 
 func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3669,7 @@ func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveEnd.ProtoReflect.Descriptor instead.
 func (*PutArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
 }
 
 type PutArchiveResponse struct {
@@ -3374,7 +3680,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3692,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3705,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
 }
 
 type GetArchiveRequest struct {
@@ -3414,7 +3720,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3732,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3745,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetArchiveRequest) GetSandboxId() string {
@@ -3483,7 +3789,7 @@ type GetArchiveResponse struct {
 
 func (x *GetArchiveResponse) Reset() {
 	*x = GetArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3801,7 @@ func (x *GetArchiveResponse) String() string {
 func (*GetArchiveResponse) ProtoMessage() {}
 
 func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3814,7 @@ func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveResponse.ProtoReflect.Descriptor instead.
 func (*GetArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetArchiveResponse) GetPart() isGetArchiveResponse_Part {
@@ -3561,7 +3867,7 @@ type GetArchiveEnd struct {
 
 func (x *GetArchiveEnd) Reset() {
 	*x = GetArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3879,7 @@ func (x *GetArchiveEnd) String() string {
 func (*GetArchiveEnd) ProtoMessage() {}
 
 func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3892,7 @@ func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveEnd.ProtoReflect.Descriptor instead.
 func (*GetArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetArchiveEnd) GetBytes() int64 {
@@ -3700,7 +4006,12 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"C\n" +
 	"\x10GetUsageResponse\x12/\n" +
-	"\x05usage\x18\x01 \x01(\v2\x19.agentdock.execd.v1.UsageR\x05usage\"4\n" +
+	"\x05usage\x18\x01 \x01(\v2\x19.agentdock.execd.v1.UsageR\x05usage\"e\n" +
+	"\rExtendRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\blifetime\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\blifetime\"\x10\n" +
+	"\x0eExtendResponse\"4\n" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
@@ -3725,7 +4036,23 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\"\x14\n" +
-	"\x12AttachExecResponse\"\xe0\x01\n" +
+	"\x12AttachExecResponse\"1\n" +
+	"\x10ListExecsRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x80\x01\n" +
+	"\x11ListExecsResponse\x122\n" +
+	"\x04info\x18\x01 \x01(\v2\x1c.agentdock.execd.v1.ExecInfoH\x00R\x04info\x12/\n" +
+	"\x03end\x18\x02 \x01(\v2\x1b.agentdock.execd.v1.ListEndH\x00R\x03endB\x06\n" +
+	"\x04item\"\xd7\x01\n" +
+	"\bExecInfo\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04argv\x18\x02 \x03(\fR\x04argv\x12\x10\n" +
+	"\x03dir\x18\x03 \x01(\fR\x03dir\x12\x10\n" +
+	"\x03tty\x18\x04 \x01(\bR\x03tty\x12\x14\n" +
+	"\x05stdin\x18\x05 \x01(\bR\x05stdin\x129\n" +
+	"\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x122\n" +
+	"\x06result\x18\a \x01(\v2\x1a.agentdock.execd.v1.ResultR\x06result\"\xe0\x01\n" +
 	"\aOutcome\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.agentdock.execd.v1.OutcomeKindR\x04kind\x12 \n" +
 	"\texit_code\x18\x02 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
@@ -3869,7 +4196,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x022\x9e\f\n" +
+	"\rSTREAM_STDERR\x10\x022\xcb\r\n" +
 	"\fExecdService\x12j\n" +
 	"\x0fGetCapabilities\x12*.agentdock.execd.v1.GetCapabilitiesRequest\x1a+.agentdock.execd.v1.GetCapabilitiesResponse\x12O\n" +
 	"\x06Create\x12!.agentdock.execd.v1.CreateRequest\x1a\".agentdock.execd.v1.CreateResponse\x12d\n" +
@@ -3877,10 +4204,12 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x03Get\x12\x1e.agentdock.execd.v1.GetRequest\x1a\x1f.agentdock.execd.v1.GetResponse\x12K\n" +
 	"\x04List\x12\x1f.agentdock.execd.v1.ListRequest\x1a .agentdock.execd.v1.ListResponse0\x01\x12R\n" +
 	"\aDestroy\x12\".agentdock.execd.v1.DestroyRequest\x1a#.agentdock.execd.v1.DestroyResponse\x12U\n" +
-	"\bGetUsage\x12#.agentdock.execd.v1.GetUsageRequest\x1a$.agentdock.execd.v1.GetUsageResponse\x12I\n" +
+	"\bGetUsage\x12#.agentdock.execd.v1.GetUsageRequest\x1a$.agentdock.execd.v1.GetUsageResponse\x12O\n" +
+	"\x06Extend\x12!.agentdock.execd.v1.ExtendRequest\x1a\".agentdock.execd.v1.ExtendResponse\x12I\n" +
 	"\x04Exec\x12\x1f.agentdock.execd.v1.ExecRequest\x1a .agentdock.execd.v1.ExecResponse\x12[\n" +
 	"\n" +
-	"AttachExec\x12%.agentdock.execd.v1.AttachExecRequest\x1a&.agentdock.execd.v1.AttachExecResponse\x12Q\n" +
+	"AttachExec\x12%.agentdock.execd.v1.AttachExecRequest\x1a&.agentdock.execd.v1.AttachExecResponse\x12Z\n" +
+	"\tListExecs\x12$.agentdock.execd.v1.ListExecsRequest\x1a%.agentdock.execd.v1.ListExecsResponse0\x01\x12Q\n" +
 	"\x06Output\x12!.agentdock.execd.v1.OutputRequest\x1a\".agentdock.execd.v1.OutputResponse0\x01\x12K\n" +
 	"\x04Wait\x12\x1f.agentdock.execd.v1.WaitRequest\x1a .agentdock.execd.v1.WaitResponse0\x01\x12[\n" +
 	"\n" +
@@ -3908,7 +4237,7 @@ func file_api_execd_v1_execd_proto_rawDescGZIP() []byte {
 }
 
 var file_api_execd_v1_execd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_api_execd_v1_execd_proto_goTypes = []any{
 	(FaultCode)(0),                  // 0: agentdock.execd.v1.FaultCode
 	(Isolation)(0),                  // 1: agentdock.execd.v1.Isolation
@@ -3939,129 +4268,143 @@ var file_api_execd_v1_execd_proto_goTypes = []any{
 	(*Usage)(nil),                   // 26: agentdock.execd.v1.Usage
 	(*GetUsageRequest)(nil),         // 27: agentdock.execd.v1.GetUsageRequest
 	(*GetUsageResponse)(nil),        // 28: agentdock.execd.v1.GetUsageResponse
-	(*WindowSize)(nil),              // 29: agentdock.execd.v1.WindowSize
-	(*ExecSpec)(nil),                // 30: agentdock.execd.v1.ExecSpec
-	(*ExecRequest)(nil),             // 31: agentdock.execd.v1.ExecRequest
-	(*ExecResponse)(nil),            // 32: agentdock.execd.v1.ExecResponse
-	(*AttachExecRequest)(nil),       // 33: agentdock.execd.v1.AttachExecRequest
-	(*AttachExecResponse)(nil),      // 34: agentdock.execd.v1.AttachExecResponse
-	(*Outcome)(nil),                 // 35: agentdock.execd.v1.Outcome
-	(*Result)(nil),                  // 36: agentdock.execd.v1.Result
-	(*OutputRequest)(nil),           // 37: agentdock.execd.v1.OutputRequest
-	(*OutputResponse)(nil),          // 38: agentdock.execd.v1.OutputResponse
-	(*Chunk)(nil),                   // 39: agentdock.execd.v1.Chunk
-	(*Heartbeat)(nil),               // 40: agentdock.execd.v1.Heartbeat
-	(*OutputEnd)(nil),               // 41: agentdock.execd.v1.OutputEnd
-	(*WaitRequest)(nil),             // 42: agentdock.execd.v1.WaitRequest
-	(*WaitResponse)(nil),            // 43: agentdock.execd.v1.WaitResponse
-	(*WriteStdinRequest)(nil),       // 44: agentdock.execd.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),      // 45: agentdock.execd.v1.WriteStdinResponse
-	(*CloseStdinRequest)(nil),       // 46: agentdock.execd.v1.CloseStdinRequest
-	(*CloseStdinResponse)(nil),      // 47: agentdock.execd.v1.CloseStdinResponse
-	(*SignalRequest)(nil),           // 48: agentdock.execd.v1.SignalRequest
-	(*SignalResponse)(nil),          // 49: agentdock.execd.v1.SignalResponse
-	(*KillRequest)(nil),             // 50: agentdock.execd.v1.KillRequest
-	(*KillResponse)(nil),            // 51: agentdock.execd.v1.KillResponse
-	(*ResizeRequest)(nil),           // 52: agentdock.execd.v1.ResizeRequest
-	(*ResizeResponse)(nil),          // 53: agentdock.execd.v1.ResizeResponse
-	(*PutArchiveRequest)(nil),       // 54: agentdock.execd.v1.PutArchiveRequest
-	(*PutArchiveTarget)(nil),        // 55: agentdock.execd.v1.PutArchiveTarget
-	(*PutArchiveEnd)(nil),           // 56: agentdock.execd.v1.PutArchiveEnd
-	(*PutArchiveResponse)(nil),      // 57: agentdock.execd.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),       // 58: agentdock.execd.v1.GetArchiveRequest
-	(*GetArchiveResponse)(nil),      // 59: agentdock.execd.v1.GetArchiveResponse
-	(*GetArchiveEnd)(nil),           // 60: agentdock.execd.v1.GetArchiveEnd
-	nil,                             // 61: agentdock.execd.v1.Spec.LabelsEntry
-	nil,                             // 62: agentdock.execd.v1.Info.LabelsEntry
-	(*durationpb.Duration)(nil),     // 63: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 64: google.protobuf.Timestamp
+	(*ExtendRequest)(nil),           // 29: agentdock.execd.v1.ExtendRequest
+	(*ExtendResponse)(nil),          // 30: agentdock.execd.v1.ExtendResponse
+	(*WindowSize)(nil),              // 31: agentdock.execd.v1.WindowSize
+	(*ExecSpec)(nil),                // 32: agentdock.execd.v1.ExecSpec
+	(*ExecRequest)(nil),             // 33: agentdock.execd.v1.ExecRequest
+	(*ExecResponse)(nil),            // 34: agentdock.execd.v1.ExecResponse
+	(*AttachExecRequest)(nil),       // 35: agentdock.execd.v1.AttachExecRequest
+	(*AttachExecResponse)(nil),      // 36: agentdock.execd.v1.AttachExecResponse
+	(*ListExecsRequest)(nil),        // 37: agentdock.execd.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),       // 38: agentdock.execd.v1.ListExecsResponse
+	(*ExecInfo)(nil),                // 39: agentdock.execd.v1.ExecInfo
+	(*Outcome)(nil),                 // 40: agentdock.execd.v1.Outcome
+	(*Result)(nil),                  // 41: agentdock.execd.v1.Result
+	(*OutputRequest)(nil),           // 42: agentdock.execd.v1.OutputRequest
+	(*OutputResponse)(nil),          // 43: agentdock.execd.v1.OutputResponse
+	(*Chunk)(nil),                   // 44: agentdock.execd.v1.Chunk
+	(*Heartbeat)(nil),               // 45: agentdock.execd.v1.Heartbeat
+	(*OutputEnd)(nil),               // 46: agentdock.execd.v1.OutputEnd
+	(*WaitRequest)(nil),             // 47: agentdock.execd.v1.WaitRequest
+	(*WaitResponse)(nil),            // 48: agentdock.execd.v1.WaitResponse
+	(*WriteStdinRequest)(nil),       // 49: agentdock.execd.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),      // 50: agentdock.execd.v1.WriteStdinResponse
+	(*CloseStdinRequest)(nil),       // 51: agentdock.execd.v1.CloseStdinRequest
+	(*CloseStdinResponse)(nil),      // 52: agentdock.execd.v1.CloseStdinResponse
+	(*SignalRequest)(nil),           // 53: agentdock.execd.v1.SignalRequest
+	(*SignalResponse)(nil),          // 54: agentdock.execd.v1.SignalResponse
+	(*KillRequest)(nil),             // 55: agentdock.execd.v1.KillRequest
+	(*KillResponse)(nil),            // 56: agentdock.execd.v1.KillResponse
+	(*ResizeRequest)(nil),           // 57: agentdock.execd.v1.ResizeRequest
+	(*ResizeResponse)(nil),          // 58: agentdock.execd.v1.ResizeResponse
+	(*PutArchiveRequest)(nil),       // 59: agentdock.execd.v1.PutArchiveRequest
+	(*PutArchiveTarget)(nil),        // 60: agentdock.execd.v1.PutArchiveTarget
+	(*PutArchiveEnd)(nil),           // 61: agentdock.execd.v1.PutArchiveEnd
+	(*PutArchiveResponse)(nil),      // 62: agentdock.execd.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),       // 63: agentdock.execd.v1.GetArchiveRequest
+	(*GetArchiveResponse)(nil),      // 64: agentdock.execd.v1.GetArchiveResponse
+	(*GetArchiveEnd)(nil),           // 65: agentdock.execd.v1.GetArchiveEnd
+	nil,                             // 66: agentdock.execd.v1.Spec.LabelsEntry
+	nil,                             // 67: agentdock.execd.v1.Info.LabelsEntry
+	(*durationpb.Duration)(nil),     // 68: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 69: google.protobuf.Timestamp
 }
 var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	0,  // 0: agentdock.execd.v1.Fault.code:type_name -> agentdock.execd.v1.FaultCode
 	1,  // 1: agentdock.execd.v1.Capabilities.isolation:type_name -> agentdock.execd.v1.Isolation
 	8,  // 2: agentdock.execd.v1.Capabilities.enforces:type_name -> agentdock.execd.v1.Enforces
 	7,  // 3: agentdock.execd.v1.GetCapabilitiesResponse.capabilities:type_name -> agentdock.execd.v1.Capabilities
-	63, // 4: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
+	68, // 4: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
 	12, // 5: agentdock.execd.v1.Spec.env:type_name -> agentdock.execd.v1.EnvVar
 	11, // 6: agentdock.execd.v1.Spec.limits:type_name -> agentdock.execd.v1.Limits
-	61, // 7: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
-	63, // 8: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
+	66, // 7: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
+	68, // 8: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
 	13, // 9: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
 	2,  // 10: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
-	62, // 11: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
+	67, // 11: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
 	11, // 12: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
-	64, // 13: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
-	64, // 14: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
-	35, // 15: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
+	69, // 13: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
+	69, // 14: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
+	40, // 15: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
 	18, // 16: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
 	18, // 17: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
 	23, // 18: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	63, // 19: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
+	68, // 19: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
 	26, // 20: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
-	12, // 21: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
-	29, // 22: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
-	63, // 23: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
-	4,  // 24: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
-	30, // 25: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
-	3,  // 26: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
-	4,  // 27: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
-	35, // 28: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
-	64, // 29: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
-	63, // 30: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
-	26, // 31: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
-	39, // 32: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
-	40, // 33: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	41, // 34: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
-	5,  // 35: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
-	36, // 36: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
-	40, // 37: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	36, // 38: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
-	6,  // 39: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
-	29, // 40: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
-	55, // 41: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
-	56, // 42: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
-	60, // 43: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
-	9,  // 44: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
-	14, // 45: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
-	16, // 46: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
-	19, // 47: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
-	21, // 48: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
-	24, // 49: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
-	27, // 50: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
-	31, // 51: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
-	33, // 52: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
-	37, // 53: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
-	42, // 54: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
-	44, // 55: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
-	46, // 56: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
-	48, // 57: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
-	50, // 58: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
-	52, // 59: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
-	54, // 60: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
-	58, // 61: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
-	10, // 62: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
-	15, // 63: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
-	17, // 64: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
-	20, // 65: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
-	22, // 66: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
-	25, // 67: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
-	28, // 68: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
-	32, // 69: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
-	34, // 70: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
-	38, // 71: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
-	43, // 72: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
-	45, // 73: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
-	47, // 74: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
-	49, // 75: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
-	51, // 76: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
-	53, // 77: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
-	57, // 78: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
-	59, // 79: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
-	62, // [62:80] is the sub-list for method output_type
-	44, // [44:62] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	68, // 21: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
+	12, // 22: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
+	31, // 23: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
+	68, // 24: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
+	4,  // 25: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
+	32, // 26: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
+	39, // 27: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
+	23, // 28: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	69, // 29: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
+	41, // 30: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
+	3,  // 31: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
+	4,  // 32: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
+	40, // 33: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
+	69, // 34: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
+	68, // 35: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
+	26, // 36: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
+	44, // 37: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
+	45, // 38: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	46, // 39: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
+	5,  // 40: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
+	41, // 41: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
+	45, // 42: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	41, // 43: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
+	6,  // 44: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
+	31, // 45: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
+	60, // 46: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
+	61, // 47: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
+	65, // 48: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
+	9,  // 49: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
+	14, // 50: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
+	16, // 51: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
+	19, // 52: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
+	21, // 53: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
+	24, // 54: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
+	27, // 55: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
+	29, // 56: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
+	33, // 57: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
+	35, // 58: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
+	37, // 59: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
+	42, // 60: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
+	47, // 61: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
+	49, // 62: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
+	51, // 63: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
+	53, // 64: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
+	55, // 65: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
+	57, // 66: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
+	59, // 67: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
+	63, // 68: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
+	10, // 69: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
+	15, // 70: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
+	17, // 71: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
+	20, // 72: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
+	22, // 73: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
+	25, // 74: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
+	28, // 75: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
+	30, // 76: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
+	34, // 77: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
+	36, // 78: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
+	38, // 79: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
+	43, // 80: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
+	48, // 81: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
+	50, // 82: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
+	52, // 83: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
+	54, // 84: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
+	56, // 85: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
+	58, // 86: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
+	62, // 87: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
+	64, // 88: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
+	69, // [69:89] is the sub-list for method output_type
+	49, // [49:69] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_api_execd_v1_execd_proto_init() }
@@ -4073,22 +4416,26 @@ func file_api_execd_v1_execd_proto_init() {
 		(*ListResponse_Info)(nil),
 		(*ListResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[29].OneofWrappers = []any{}
 	file_api_execd_v1_execd_proto_msgTypes[32].OneofWrappers = []any{
+		(*ListExecsResponse_Info)(nil),
+		(*ListExecsResponse_End)(nil),
+	}
+	file_api_execd_v1_execd_proto_msgTypes[34].OneofWrappers = []any{}
+	file_api_execd_v1_execd_proto_msgTypes[37].OneofWrappers = []any{
 		(*OutputResponse_Chunk)(nil),
 		(*OutputResponse_Heartbeat)(nil),
 		(*OutputResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[37].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[42].OneofWrappers = []any{
 		(*WaitResponse_Heartbeat)(nil),
 		(*WaitResponse_Result)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[48].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[53].OneofWrappers = []any{
 		(*PutArchiveRequest_Target)(nil),
 		(*PutArchiveRequest_Data)(nil),
 		(*PutArchiveRequest_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[53].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[58].OneofWrappers = []any{
 		(*GetArchiveResponse_Data)(nil),
 		(*GetArchiveResponse_End)(nil),
 	}
@@ -4098,7 +4445,7 @@ func file_api_execd_v1_execd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_execd_v1_execd_proto_rawDesc), len(file_api_execd_v1_execd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   57,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

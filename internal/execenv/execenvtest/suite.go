@@ -79,7 +79,7 @@ type testCase struct {
 func tables() []testCase {
 	var all []testCase
 	for _, table := range [][]testCase{
-		createCases, destroyCases, lifecycleCases,
+		createCases, destroyCases, lifecycleCases, extendCases,
 		outcomeCases, notStartedCases, surroundingCases,
 		clockCases, treeCases, limitCases, atLimitCases, execCases,
 		outputCases, inputCases, ttyCases,

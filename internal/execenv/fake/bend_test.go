@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 )
@@ -20,7 +21,10 @@ type bend struct {
 
 	exec func(s execenv.Sandbox, ctx context.Context, spec execenv.ExecSpec) (execenv.Exec, error)
 	put  func(s execenv.Sandbox, ctx context.Context, dir string, r io.Reader) error
-	get  func(s execenv.Sandbox, ctx context.Context, req execenv.ArchiveRequest, w io.Writer) error
+	// extend and execs are of a sandbox too.
+	extend func(s execenv.Sandbox, ctx context.Context, lifetime time.Duration) error
+	execs  func([]execenv.ExecInfo) []execenv.ExecInfo
+	get    func(s execenv.Sandbox, ctx context.Context, req execenv.ArchiveRequest, w io.Writer) error
 
 	output func(x execenv.Exec, ctx context.Context, from int64, yield func(execenv.Chunk) error) error
 	wait   func(x execenv.Exec, ctx context.Context) (execenv.Result, error)
@@ -110,6 +114,21 @@ func (s *bentBox) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w 
 		return s.b.get(s.Sandbox, ctx, req, w)
 	}
 	return s.Sandbox.GetArchive(ctx, req, w)
+}
+
+func (s *bentBox) Extend(ctx context.Context, lifetime time.Duration) error {
+	if s.b.extend != nil {
+		return s.b.extend(s.Sandbox, ctx, lifetime)
+	}
+	return s.Sandbox.Extend(ctx, lifetime)
+}
+
+func (s *bentBox) Execs(ctx context.Context) ([]execenv.ExecInfo, error) {
+	infos, err := s.Sandbox.Execs(ctx)
+	if err == nil && s.b.execs != nil {
+		infos = s.b.execs(infos)
+	}
+	return infos, err
 }
 
 type bentExec struct {

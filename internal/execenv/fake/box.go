@@ -34,6 +34,7 @@ type box struct {
 	over     chan struct{} // closed when outcome is set
 	outcome  *run.Outcome  // why it ended
 	lifetime *time.Timer
+	expires  time.Time
 	files    *fileSystem
 	procs    map[int]*Proc
 	lastPID  int
@@ -65,9 +66,37 @@ func (b *box) startLifetime() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lifetime = time.AfterFunc(time.Until(b.createdAt.Add(b.spec.Lifetime)), func() {
-		b.end(run.Outcome{Kind: run.WallClock, Evidence: "lifetime of the sandbox passed", LimitsHit: []run.Limit{run.LimitWallClock}})
+	b.live(b.createdAt.Add(b.spec.Lifetime))
+}
+
+// live makes the sandbox end at a time. A timer that strikes while the sandbox
+// is extended comes too early.
+func (b *box) live(until time.Time) {
+	if b.lifetime != nil {
+		b.lifetime.Stop()
+	}
+	b.expires = until
+	b.lifetime = time.AfterFunc(time.Until(until), func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !time.Now().Before(b.expires) {
+			b.endLocked(run.Outcome{Kind: run.WallClock, Evidence: "lifetime of the sandbox passed", LimitsHit: []run.Limit{run.LimitWallClock}})
+		}
 	})
+}
+
+// Extend implements execenv.Sandbox.
+func (b *box) Extend(ctx context.Context, lifetime time.Duration) error {
+	if err := execenv.ValidateLifetime(lifetime); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.alive(ctx, "extend the lifetime"); err != nil {
+		return err
+	}
+	b.live(time.Now().Add(lifetime))
+	return nil
 }
 
 // end ends the sandbox and every command in it, once.
@@ -113,7 +142,10 @@ func (b *box) info() execenv.Info {
 		ID: b.spec.ID, State: execenv.StateCreating, Image: b.spec.Image, ImageDigest: "fake:" + b.spec.Image,
 		Labels: maps.Clone(b.spec.Labels), Limits: b.spec.Limits, CreatedAt: b.createdAt,
 	}
-	if b.spec.Lifetime > 0 {
+	switch {
+	case !b.expires.IsZero():
+		info.ExpiresAt = b.expires
+	case b.spec.Lifetime > 0:
 		info.ExpiresAt = b.createdAt.Add(b.spec.Lifetime)
 	}
 	switch {
@@ -190,6 +222,26 @@ func (b *box) remember(c *command) {
 		delete(b.commands, b.order[i])
 		b.order = append(b.order[:i], b.order[i+1:]...)
 	}
+}
+
+// Execs implements execenv.Sandbox.
+func (b *box) Execs(context.Context) ([]execenv.ExecInfo, error) {
+	b.env.mu.Lock()
+	known := b.env.boxes[b.spec.ID] == b
+	b.env.mu.Unlock()
+	if !known {
+		return nil, fault.New(fault.NotFound, "sandbox %s does not exist", b.spec.ID)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var infos []execenv.ExecInfo
+	for _, id := range b.order {
+		c := b.commands[id]
+		infos = append(infos, execenv.ExecInfo{
+			ID: id, Argv: c.spec.Argv, Dir: c.spec.Dir, TTY: c.spec.TTY != nil, Stdin: c.spec.Stdin, StartedAt: c.started, Result: c.result,
+		})
+	}
+	return infos, nil
 }
 
 func (b *box) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {

@@ -197,6 +197,19 @@ var sandboxMutants = []mutant{
 			return slices.DeleteFunc(infos, func(i execenv.Info) bool { return i.State == execenv.StateEnded })
 		}
 	}},
+	{"P9_extended_sandbox_lives_on", "an extension is promised and forgotten", func(b *bend) {
+		b.extend = func(execenv.Sandbox, context.Context, time.Duration) error { return nil }
+	}},
+	{"P9_shortened_sandbox_ends", "a lifetime only ever grows", func(b *bend) {
+		b.extend = func(s execenv.Sandbox, ctx context.Context, lifetime time.Duration) error {
+			return s.Extend(ctx, max(lifetime, time.Hour))
+		}
+	}},
+	{"P9_extension_that_is_none", "an extension by nothing is taken for one", func(b *bend) {
+		b.extend = func(s execenv.Sandbox, ctx context.Context, lifetime time.Duration) error {
+			return s.Extend(ctx, max(lifetime, time.Second))
+		}
+	}},
 	{"G4_capabilities_are_constant", "capabilities change", func(b *bend) {
 		var n atomic.Int32
 		b.capabilities = func(caps execenv.Capabilities) execenv.Capabilities { caps.Version = fmt.Sprint(n.Add(1)); return caps }
@@ -307,6 +320,11 @@ var commandMutants = []mutant{
 	{"X11_limits_that_always_end_are_invalid", "limits that mean nothing there are passed over", execSpec(func(spec *execenv.ExecSpec) {
 		spec.EndAtLimit = slices.DeleteFunc(spec.EndAtLimit, func(l run.Limit) bool { return !slices.Contains(run.AtLimits(), l) })
 	})},
+	{"X12_execs_names_running_and_ended", "commands that ended are not in the list", func(b *bend) {
+		b.execs = func(all []execenv.ExecInfo) []execenv.ExecInfo {
+			return slices.DeleteFunc(all, func(i execenv.ExecInfo) bool { return i.Result != nil })
+		}
+	}},
 	{"X10_lost_sandbox_ends_its_commands", "a lost sandbox shows as cancelled", becomes(run.InfrastructureLost, run.Outcome{Kind: run.Cancelled})},
 	{"G1_no_interface_but_loopback_and_no_way_out", "there is a network", prints("net", "interface lo\ninterface eth0\ntry tcp:8.8.8.8:53 fast ok")},
 	{"G2_only_three_places_are_writable", "/etc is writable", prints("writable", "dir /workspace\ndir /tmp\ndir /dev/shm\ndir /etc")},

@@ -133,7 +133,7 @@ func (b *box) make(ctx context.Context, image string) error {
 	}
 	b.state = execenv.StateRunning
 	if b.spec.Lifetime > 0 {
-		b.lifetime = time.AfterFunc(time.Until(b.created.Add(b.spec.Lifetime)), b.expire)
+		b.live(b.created.Add(b.spec.Lifetime))
 	}
 	return nil
 }
@@ -161,14 +161,6 @@ func (b *box) startSentry(spec *specs.Spec, control *os.File) error {
 	b.container, b.sentry = c, c.Sandbox
 	// No byte of the image has run yet. What does is in the group from now on.
 	return addTree(b.group, c.Sandbox.Getpid())
-}
-
-// expire ends the sandbox at the end of its lifetime.
-func (b *box) expire() {
-	b.mu.Lock()
-	b.expired = true
-	b.mu.Unlock()
-	b.abandon("its lifetime has passed")
 }
 
 // given fails if the creator or a Destroy has given the sandbox up.

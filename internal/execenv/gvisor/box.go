@@ -3,7 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -50,10 +49,12 @@ type box struct {
 	watching sync.WaitGroup
 
 	startMu sync.Mutex // see startText
-	// lifetime is nil without one. It is stopped when the sandbox is freed.
-	lifetime *time.Timer
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// lifetime is nil without one, and strikes at expires. It is stopped when
+	// the sandbox is freed.
+	lifetime *time.Timer
+	expires  time.Time
 	state    execenv.State
 	freed    bool
 	expired  bool
@@ -98,7 +99,7 @@ func (b *box) end() {
 	case b.expired:
 		outcome = run.Outcome{
 			Kind:      run.WallClock,
-			Evidence:  fmt.Sprintf("the sandbox's lifetime of %s had passed", b.spec.Lifetime),
+			Evidence:  b.lived(),
 			LimitsHit: []run.Limit{run.LimitWallClock},
 		}
 	}
@@ -126,9 +127,7 @@ func (b *box) free() error {
 	b.giveUp()
 	b.freeMu.Lock()
 	defer b.freeMu.Unlock()
-	if b.lifetime != nil {
-		b.lifetime.Stop()
-	}
+	b.stopLife()
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
 	var errs []error
@@ -202,7 +201,10 @@ func (b *box) info() execenv.Info {
 		ID: b.spec.ID, State: b.state, Image: b.spec.Image, ImageDigest: b.digest,
 		Labels: b.spec.Labels, Limits: b.spec.Limits, CreatedAt: b.created,
 	}
-	if b.spec.Lifetime > 0 {
+	switch {
+	case !b.expires.IsZero():
+		info.ExpiresAt = b.expires
+	case b.spec.Lifetime > 0: // it is being created
 		info.ExpiresAt = b.created.Add(b.spec.Lifetime)
 	}
 	if b.state == execenv.StateEnded {

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -110,6 +111,36 @@ func (b *box) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {
 		}
 	}
 	return nil, fault.New(fault.NotFound, "command %s does not exist in sandbox %s", id, b.spec.ID)
+}
+
+// Execs implements execenv.Sandbox.
+func (b *box) Execs(context.Context) ([]execenv.ExecInfo, error) {
+	if err := b.known(); err != nil {
+		return nil, err
+	}
+	var infos []execenv.ExecInfo
+	for _, c := range b.commands() {
+		select {
+		case <-c.started:
+		default:
+			continue // whether it will be one is not known yet
+		}
+		if c.startErr != nil {
+			continue
+		}
+		info := execenv.ExecInfo{
+			ID: c.id, Argv: c.spec.Argv, Dir: c.spec.Dir, TTY: c.spec.TTY != nil, Stdin: c.spec.Stdin, StartedAt: c.startTime,
+		}
+		select {
+		case <-c.done:
+			result := c.result
+			info.Result = &result
+		default:
+		}
+		infos = append(infos, info)
+	}
+	slices.SortStableFunc(infos, func(a, b execenv.ExecInfo) int { return a.StartedAt.Compare(b.StartedAt) })
+	return infos, nil
 }
 
 // retire notes that a command has ended and forgets the oldest ended ones.

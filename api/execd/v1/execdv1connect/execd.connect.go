@@ -67,10 +67,14 @@ const (
 	ExecdServiceDestroyProcedure = "/agentdock.execd.v1.ExecdService/Destroy"
 	// ExecdServiceGetUsageProcedure is the fully-qualified name of the ExecdService's GetUsage RPC.
 	ExecdServiceGetUsageProcedure = "/agentdock.execd.v1.ExecdService/GetUsage"
+	// ExecdServiceExtendProcedure is the fully-qualified name of the ExecdService's Extend RPC.
+	ExecdServiceExtendProcedure = "/agentdock.execd.v1.ExecdService/Extend"
 	// ExecdServiceExecProcedure is the fully-qualified name of the ExecdService's Exec RPC.
 	ExecdServiceExecProcedure = "/agentdock.execd.v1.ExecdService/Exec"
 	// ExecdServiceAttachExecProcedure is the fully-qualified name of the ExecdService's AttachExec RPC.
 	ExecdServiceAttachExecProcedure = "/agentdock.execd.v1.ExecdService/AttachExec"
+	// ExecdServiceListExecsProcedure is the fully-qualified name of the ExecdService's ListExecs RPC.
+	ExecdServiceListExecsProcedure = "/agentdock.execd.v1.ExecdService/ListExecs"
 	// ExecdServiceOutputProcedure is the fully-qualified name of the ExecdService's Output RPC.
 	ExecdServiceOutputProcedure = "/agentdock.execd.v1.ExecdService/Output"
 	// ExecdServiceWaitProcedure is the fully-qualified name of the ExecdService's Wait RPC.
@@ -116,11 +120,17 @@ type ExecdServiceClient interface {
 	Destroy(context.Context, *connect.Request[v1.DestroyRequest]) (*connect.Response[v1.DestroyResponse], error)
 	// GetUsage measures a sandbox now. Errors: NOT_FOUND, GONE.
 	GetUsage(context.Context, *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error)
+	// Extend moves the end of a sandbox's lifetime (P9).
+	// Errors: INVALID, NOT_FOUND, GONE.
+	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
 	// AttachExec checks that a command is known. Errors: NOT_FOUND.
 	AttachExec(context.Context, *connect.Request[v1.AttachExecRequest]) (*connect.Response[v1.AttachExecResponse], error)
+	// ListExecs names the commands that run and those that are still known
+	// (X12), in the order in which they were started. Errors: NOT_FOUND.
+	ListExecs(context.Context, *connect.Request[v1.ListExecsRequest]) (*connect.ServerStreamForClient[v1.ListExecsResponse], error)
 	// Output streams a command's log from an offset and follows it until the
 	// command has ended (O1). Heartbeats come while nothing is written. The last
 	// message is the end, with the Result if it is known.
@@ -205,6 +215,12 @@ func NewExecdServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(execdServiceMethods.ByName("GetUsage")),
 			connect.WithClientOptions(opts...),
 		),
+		extend: connect.NewClient[v1.ExtendRequest, v1.ExtendResponse](
+			httpClient,
+			baseURL+ExecdServiceExtendProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("Extend")),
+			connect.WithClientOptions(opts...),
+		),
 		exec: connect.NewClient[v1.ExecRequest, v1.ExecResponse](
 			httpClient,
 			baseURL+ExecdServiceExecProcedure,
@@ -215,6 +231,12 @@ func NewExecdServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+ExecdServiceAttachExecProcedure,
 			connect.WithSchema(execdServiceMethods.ByName("AttachExec")),
+			connect.WithClientOptions(opts...),
+		),
+		listExecs: connect.NewClient[v1.ListExecsRequest, v1.ListExecsResponse](
+			httpClient,
+			baseURL+ExecdServiceListExecsProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("ListExecs")),
 			connect.WithClientOptions(opts...),
 		),
 		output: connect.NewClient[v1.OutputRequest, v1.OutputResponse](
@@ -283,8 +305,10 @@ type execdServiceClient struct {
 	list            *connect.Client[v1.ListRequest, v1.ListResponse]
 	destroy         *connect.Client[v1.DestroyRequest, v1.DestroyResponse]
 	getUsage        *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
+	extend          *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
 	exec            *connect.Client[v1.ExecRequest, v1.ExecResponse]
 	attachExec      *connect.Client[v1.AttachExecRequest, v1.AttachExecResponse]
+	listExecs       *connect.Client[v1.ListExecsRequest, v1.ListExecsResponse]
 	output          *connect.Client[v1.OutputRequest, v1.OutputResponse]
 	wait            *connect.Client[v1.WaitRequest, v1.WaitResponse]
 	writeStdin      *connect.Client[v1.WriteStdinRequest, v1.WriteStdinResponse]
@@ -331,6 +355,11 @@ func (c *execdServiceClient) GetUsage(ctx context.Context, req *connect.Request[
 	return c.getUsage.CallUnary(ctx, req)
 }
 
+// Extend calls agentdock.execd.v1.ExecdService.Extend.
+func (c *execdServiceClient) Extend(ctx context.Context, req *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
+	return c.extend.CallUnary(ctx, req)
+}
+
 // Exec calls agentdock.execd.v1.ExecdService.Exec.
 func (c *execdServiceClient) Exec(ctx context.Context, req *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error) {
 	return c.exec.CallUnary(ctx, req)
@@ -339,6 +368,11 @@ func (c *execdServiceClient) Exec(ctx context.Context, req *connect.Request[v1.E
 // AttachExec calls agentdock.execd.v1.ExecdService.AttachExec.
 func (c *execdServiceClient) AttachExec(ctx context.Context, req *connect.Request[v1.AttachExecRequest]) (*connect.Response[v1.AttachExecResponse], error) {
 	return c.attachExec.CallUnary(ctx, req)
+}
+
+// ListExecs calls agentdock.execd.v1.ExecdService.ListExecs.
+func (c *execdServiceClient) ListExecs(ctx context.Context, req *connect.Request[v1.ListExecsRequest]) (*connect.ServerStreamForClient[v1.ListExecsResponse], error) {
+	return c.listExecs.CallServerStream(ctx, req)
 }
 
 // Output calls agentdock.execd.v1.ExecdService.Output.
@@ -411,11 +445,17 @@ type ExecdServiceHandler interface {
 	Destroy(context.Context, *connect.Request[v1.DestroyRequest]) (*connect.Response[v1.DestroyResponse], error)
 	// GetUsage measures a sandbox now. Errors: NOT_FOUND, GONE.
 	GetUsage(context.Context, *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error)
+	// Extend moves the end of a sandbox's lifetime (P9).
+	// Errors: INVALID, NOT_FOUND, GONE.
+	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
 	// AttachExec checks that a command is known. Errors: NOT_FOUND.
 	AttachExec(context.Context, *connect.Request[v1.AttachExecRequest]) (*connect.Response[v1.AttachExecResponse], error)
+	// ListExecs names the commands that run and those that are still known
+	// (X12), in the order in which they were started. Errors: NOT_FOUND.
+	ListExecs(context.Context, *connect.Request[v1.ListExecsRequest], *connect.ServerStream[v1.ListExecsResponse]) error
 	// Output streams a command's log from an offset and follows it until the
 	// command has ended (O1). Heartbeats come while nothing is written. The last
 	// message is the end, with the Result if it is known.
@@ -496,6 +536,12 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(execdServiceMethods.ByName("GetUsage")),
 		connect.WithHandlerOptions(opts...),
 	)
+	execdServiceExtendHandler := connect.NewUnaryHandler(
+		ExecdServiceExtendProcedure,
+		svc.Extend,
+		connect.WithSchema(execdServiceMethods.ByName("Extend")),
+		connect.WithHandlerOptions(opts...),
+	)
 	execdServiceExecHandler := connect.NewUnaryHandler(
 		ExecdServiceExecProcedure,
 		svc.Exec,
@@ -506,6 +552,12 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 		ExecdServiceAttachExecProcedure,
 		svc.AttachExec,
 		connect.WithSchema(execdServiceMethods.ByName("AttachExec")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execdServiceListExecsHandler := connect.NewServerStreamHandler(
+		ExecdServiceListExecsProcedure,
+		svc.ListExecs,
+		connect.WithSchema(execdServiceMethods.ByName("ListExecs")),
 		connect.WithHandlerOptions(opts...),
 	)
 	execdServiceOutputHandler := connect.NewServerStreamHandler(
@@ -578,10 +630,14 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 			execdServiceDestroyHandler.ServeHTTP(w, r)
 		case ExecdServiceGetUsageProcedure:
 			execdServiceGetUsageHandler.ServeHTTP(w, r)
+		case ExecdServiceExtendProcedure:
+			execdServiceExtendHandler.ServeHTTP(w, r)
 		case ExecdServiceExecProcedure:
 			execdServiceExecHandler.ServeHTTP(w, r)
 		case ExecdServiceAttachExecProcedure:
 			execdServiceAttachExecHandler.ServeHTTP(w, r)
+		case ExecdServiceListExecsProcedure:
+			execdServiceListExecsHandler.ServeHTTP(w, r)
 		case ExecdServiceOutputProcedure:
 			execdServiceOutputHandler.ServeHTTP(w, r)
 		case ExecdServiceWaitProcedure:
@@ -637,12 +693,20 @@ func (UnimplementedExecdServiceHandler) GetUsage(context.Context, *connect.Reque
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.GetUsage is not implemented"))
 }
 
+func (UnimplementedExecdServiceHandler) Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Extend is not implemented"))
+}
+
 func (UnimplementedExecdServiceHandler) Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Exec is not implemented"))
 }
 
 func (UnimplementedExecdServiceHandler) AttachExec(context.Context, *connect.Request[v1.AttachExecRequest]) (*connect.Response[v1.AttachExecResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.AttachExec is not implemented"))
+}
+
+func (UnimplementedExecdServiceHandler) ListExecs(context.Context, *connect.Request[v1.ListExecsRequest], *connect.ServerStream[v1.ListExecsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.ListExecs is not implemented"))
 }
 
 func (UnimplementedExecdServiceHandler) Output(context.Context, *connect.Request[v1.OutputRequest], *connect.ServerStream[v1.OutputResponse]) error {
