@@ -472,7 +472,7 @@ type ProblemCode string
 
 // Quota What the tenant may use at once. A field that is 0 does not bound.
 type Quota struct {
-	// ArtifactBytes What is kept.
+	// ArtifactBytes Artifacts that are kept.
 	ArtifactBytes int64 `json:"artifact_bytes"`
 
 	// MemoryBytes Sum of the limits of jobs that run and of live sandboxes.
@@ -482,7 +482,9 @@ type Quota struct {
 	MilliCPU int64 `json:"milli_cpu"`
 
 	// Queued Jobs that wait.
-	Queued            int `json:"queued"`
+	Queued int `json:"queued"`
+
+	// RequestsPerMinute Each process of the service counts for itself; n of them together allow up to n times as many.
 	RequestsPerMinute int `json:"requests_per_minute"`
 
 	// Running Jobs that run.
@@ -490,6 +492,9 @@ type Quota struct {
 
 	// Sandboxes Live sandboxes.
 	Sandboxes int `json:"sandboxes"`
+
+	// UploadBytes Uploaded archives that are kept, and what comes in of others.
+	UploadBytes int64 `json:"upload_bytes"`
 }
 
 // QuotaChange A field that is left out stays as it is; for a new tenant it is the service's default. 0 does not bound.
@@ -501,6 +506,7 @@ type QuotaChange struct {
 	RequestsPerMinute *int   `json:"requests_per_minute,omitempty"`
 	Running           *int   `json:"running,omitempty"`
 	Sandboxes         *int   `json:"sandboxes,omitempty"`
+	UploadBytes       *int64 `json:"upload_bytes,omitempty"`
 }
 
 // ReceiptKey defines model for ReceiptKey.

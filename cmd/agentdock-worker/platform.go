@@ -63,7 +63,7 @@ func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *s
 	host, _ := os.Hostname()
 	p.worker, err = worker.New(worker.Config{
 		Name: cmp.Or(s.Name, host), Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
-		Retention: s.Retention, UploadRetention: s.Retention,
+		Retention: s.Retention, UploadRetention: s.UploadRetention,
 	}, worker.Deps{
 		Store: p.record, Queue: p.backends.Queue, Blobs: p.backends.Blobs, Nodes: nodes, Repositories: repositories, Signer: signer, Log: log,
 	})

@@ -36,7 +36,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 // quotaFlags are what a tenant may use at once. Only what is given is sent.
 type quotaFlags struct {
 	running, queued, sandboxes, requests int
-	cpus, memory, artifacts              string
+	cpus, memory, artifacts, uploads     string
 	shell                                bool
 	repositories                         []string
 }
@@ -49,6 +49,7 @@ func (q *quotaFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&q.cpus, "cpus", "", "`number` of processors of all jobs that run and all live sandboxes")
 	fl.StringVar(&q.memory, "memory", "", "`size` of memory of all jobs that run and all live sandboxes")
 	fl.StringVar(&q.artifacts, "artifact-bytes", "", "`size` of all artifacts that are kept")
+	fl.StringVar(&q.uploads, "upload-bytes", "", "`size` of all uploaded archives that are kept")
 	fl.IntVar(&q.requests, "requests-per-minute", 0, "`number` of requests in a minute")
 	fl.BoolVar(&q.shell, "grant-shell", false, "allow commands that are shells")
 	fl.StringArrayVar(&q.repositories, "grant-repository", nil, "let the GitHub App read this `OWNER/NAME` for the tenant; repeatable")
@@ -72,6 +73,7 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c api.QuotaChange, grants *api.
 		{"cpus", q.cpus, quantity.ParseCPUs, &c.MilliCPU},
 		{"memory", q.memory, quantity.ParseSize, &c.MemoryBytes},
 		{"artifact-bytes", q.artifacts, quantity.ParseSize, &c.ArtifactBytes},
+		{"upload-bytes", q.uploads, quantity.ParseSize, &c.UploadBytes},
 	} {
 		if !given(p.flag) {
 			continue

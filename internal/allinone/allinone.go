@@ -202,7 +202,7 @@ func (p *platform) worker(execd *execd) (*worker.Worker, error) {
 	t.Metrics.Sandboxes(node, execd.count)
 	return worker.New(worker.Config{
 		Name: node, Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
-		Retention: s.Retention, UploadRetention: s.Retention,
+		Retention: s.Retention, UploadRetention: s.UploadRetention,
 		// The execution service ends with this process, and sandboxes with it.
 		Sole: true,
 	}, worker.Deps{

@@ -67,7 +67,7 @@ func checkTenant(t tenant.Tenant) error {
 		return err
 	}
 	q := t.Quota
-	if q.Running < 0 || q.Queued < 0 || q.Sandboxes < 0 || q.MilliCPU < 0 || q.MemoryBytes < 0 || q.ArtifactBytes < 0 || q.RequestsPerMinute < 0 {
+	if q.Running < 0 || q.Queued < 0 || q.Sandboxes < 0 || q.MilliCPU < 0 || q.MemoryBytes < 0 || q.ArtifactBytes < 0 || q.UploadBytes < 0 || q.RequestsPerMinute < 0 {
 		return fault.New(fault.Invalid, "a quota is negative; 0 does not bound")
 	}
 	if len(t.Grants.Repositories) > maxRepositories {

@@ -31,15 +31,19 @@ func (c *Control) Upload(ctx context.Context, caller Caller, r io.Reader, size i
 	if size > c.cfg.MaxUploadBytes {
 		return store.Upload{}, c.tooLarge()
 	}
-	u = store.Upload{ID: id, TenantID: caller.Tenant.ID, Key: "uploads/" + caller.Tenant.ID + "/" + id, CreatedAt: now()}
+	u = store.Upload{ID: id, TenantID: caller.Tenant.ID, Key: "uploads/" + caller.Tenant.ID + "/" + id, Bytes: max(0, size), CreatedAt: now()}
 	if err := c.record.CreateUpload(ctx, u); err != nil {
 		return store.Upload{}, err
 	}
-	body := &measured{r: r, left: c.cfg.MaxUploadBytes, sum: sha256.New()}
+	body := &measured{r: r, most: c.cfg.MaxUploadBytes, aside: u.Bytes, sum: sha256.New(), more: func(least, most int64) (int64, error) {
+		return c.record.GrowUpload(ctx, u.ID, least, most)
+	}}
 	_, err = c.blobs.Put(ctx, u.Key, body, size)
 	switch {
 	case errors.Is(body.err, ErrTooLarge):
 		err = c.tooLarge()
+	case body.noRoom != nil:
+		err = body.noRoom
 	case body.err != nil: // the caller's connection, and not the storage
 		err = fault.Wrap(fault.Invalid, body.err, "cannot read the archive to its end")
 	case err == nil && body.n == 0:
@@ -74,23 +78,35 @@ func (c *Control) undoUpload(ctx context.Context, u store.Upload) {
 	}
 }
 
-// measured counts and digests what is read through it, and ends it when it is
-// too much. It remembers what the reader said, whatever becomes of it.
+// growBy is how much room an upload whose size is not known sets aside at once.
+// What a crash leaves behind holds no more of the quota than that beyond what
+// came.
+const growBy = 16 << 20
+
+// measured counts and digests what is read through it, has room set aside before
+// it hands anything on, and ends it when it is too much. It remembers what the
+// reader said, whatever becomes of it.
 type measured struct {
-	r    io.Reader
-	n    int64
-	left int64
-	sum  hash.Hash
-	err  error
+	r           io.Reader
+	n           int64
+	most, aside int64
+	more        func(least, most int64) (aside int64, _ error)
+	sum         hash.Hash
+	err         error // the caller's side
+	noRoom      error // ours
 }
 
 func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
 	m.n += int64(n)
-	m.left -= int64(n)
-	if m.left < 0 {
+	if m.n > m.most {
 		m.err = ErrTooLarge
 		return 0, m.err
+	}
+	if m.n > m.aside {
+		if m.aside, m.noRoom = m.more(m.n, min(m.most, m.n+growBy)); m.noRoom != nil {
+			return 0, m.noRoom
+		}
 	}
 	m.sum.Write(p[:n])
 	if err != nil && !errors.Is(err, io.EOF) {

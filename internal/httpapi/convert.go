@@ -105,7 +105,7 @@ func fromTenant(t tenant.Tenant) api.Tenant {
 		Grants: api.Grants{Shell: t.Grants.Shell, Repositories: t.Grants.Repositories},
 		Quota: api.Quota{
 			Running: t.Quota.Running, Queued: t.Quota.Queued, Sandboxes: t.Quota.Sandboxes, MilliCPU: t.Quota.MilliCPU, MemoryBytes: t.Quota.MemoryBytes,
-			ArtifactBytes: t.Quota.ArtifactBytes, RequestsPerMinute: t.Quota.RequestsPerMinute,
+			ArtifactBytes: t.Quota.ArtifactBytes, UploadBytes: t.Quota.UploadBytes, RequestsPerMinute: t.Quota.RequestsPerMinute,
 		},
 	}
 }
@@ -118,6 +118,7 @@ func change(q *tenant.Quota, c api.QuotaChange) {
 	set(&q.MilliCPU, c.MilliCPU)
 	set(&q.MemoryBytes, c.MemoryBytes)
 	set(&q.ArtifactBytes, c.ArtifactBytes)
+	set(&q.UploadBytes, c.UploadBytes)
 	set(&q.RequestsPerMinute, c.RequestsPerMinute)
 }
 

@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,6 +250,56 @@ func TestUploads(t *testing.T) {
 	})
 	if _, _, err := r.blobs.Open(t.Context(), "uploads/"+mustUpload(t, r, key, u.ID).TenantID+"/"+u.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUploadQuota: archives that are kept count, however they come, and however
+// many come at once.
+func TestUploadQuota(t *testing.T) {
+	r := newRig(t)
+	quota := tenant.Quota{UploadBytes: 100 << 10}
+	_, key := r.tenant("a", quota, tenant.JobsRead, tenant.JobsWrite)
+	_, other := r.tenant("b", quota, tenant.JobsRead, tenant.JobsWrite)
+	if p := r.send("POST", "/v1/uploads", key, make([]byte, 100<<10+1)).problem(t); p.Code != api.ProblemCodeInvalid {
+		t.Errorf("more than the whole quota: %+v", p)
+	}
+	const at, each = 8, 30 << 10
+	var kept atomic.Int64
+	var wg sync.WaitGroup
+	for i := range at {
+		wg.Go(func() {
+			if i%2 == 0 { // its size is said
+				if r.send("POST", "/v1/uploads", key, make([]byte, each)).status == 201 {
+					kept.Add(1)
+				}
+				return
+			}
+			conn := mustDial(t, r.url)
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /v1/uploads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/x-tar\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+				key, each, strings.Repeat("x", each))
+			status := make([]byte, 12)
+			if _, err := io.ReadFull(conn, status); err == nil && string(status) == "HTTP/1.1 201" {
+				kept.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := kept.Load(); n == 0 || n > 3 {
+		t.Errorf("%d archives of %d bytes were taken, with a quota of %d", n, each, quota.UploadBytes)
+	}
+	for r.send("POST", "/v1/uploads", key, make([]byte, each)).status == 201 {
+		kept.Add(1) // room that one which was refused in the end had set aside for a while
+	}
+	if n := kept.Load(); n != 3 {
+		t.Errorf("%d archives of %d bytes were taken in all, want 3", n, each)
+	}
+	a := r.send("POST", "/v1/uploads", key, make([]byte, each))
+	if p := a.problem(t); a.status != 429 || p.Code != api.ProblemCodeExhausted || a.header.Get("Retry-After") == "" || !strings.Contains(p.Detail, "quota") {
+		t.Errorf("status %d, %+v", a.status, p)
+	}
+	if a := r.send("POST", "/v1/uploads", other, make([]byte, each)); a.status != 201 {
+		t.Errorf("another tenant: status %d: %s", a.status, a.body)
 	}
 }
 

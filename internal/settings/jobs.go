@@ -59,18 +59,20 @@ func (s Sandbox) check() error {
 
 // Work is how jobs are run, wherever the worker is.
 type Work struct {
-	Concurrency int           `env:"AGENTDOCK_WORKER_CONCURRENCY" help:"jobs that one worker runs at once"`
-	Lease       time.Duration `env:"AGENTDOCK_WORKER_LEASE" help:"how long a worker holds a job without saying that it lives; then another goes on with it"`
-	Drain       time.Duration `env:"AGENTDOCK_WORKER_DRAIN" help:"how long a worker that was told to stop finishes what it runs; then it lets go, and another goes on"`
-	Retention   time.Duration `env:"AGENTDOCK_JOB_RETENTION" help:"how long a job that has ended is kept, with its log and artifacts"`
-	Runtime     string        `env:"SANDBOX_RUNTIME" help:"the environment that execution services must have; jobs are given to no other"`
+	Concurrency     int           `env:"AGENTDOCK_WORKER_CONCURRENCY" help:"jobs that one worker runs at once"`
+	Lease           time.Duration `env:"AGENTDOCK_WORKER_LEASE" help:"how long a worker holds a job without saying that it lives; then another goes on with it"`
+	Drain           time.Duration `env:"AGENTDOCK_WORKER_DRAIN" help:"how long a worker that was told to stop finishes what it runs; then it lets go, and another goes on"`
+	Retention       time.Duration `env:"AGENTDOCK_JOB_RETENTION" help:"how long a job that has ended is kept, with its log and artifacts"`
+	UploadRetention time.Duration `env:"AGENTDOCK_UPLOAD_RETENTION" help:"how long an uploaded archive is kept that no job needs which has not ended"`
+	Runtime         string        `env:"SANDBOX_RUNTIME" help:"the environment that execution services must have; jobs are given to no other"`
 	Checkout
 }
 
 func defaultWork() Work {
 	return Work{
 		Concurrency: 4, Lease: 30 * time.Second, Drain: 30 * time.Second, Retention: 30 * 24 * time.Hour,
-		Runtime: "gvisor", Checkout: DefaultCheckout(),
+		UploadRetention: 24 * time.Hour,
+		Runtime:         "gvisor", Checkout: DefaultCheckout(),
 	}
 }
 
@@ -87,6 +89,9 @@ func (w Work) check() error {
 	}
 	if w.Retention < time.Minute {
 		wrong = append(wrong, fmt.Errorf("AGENTDOCK_JOB_RETENTION is %s; give 1m or more", w.Retention))
+	}
+	if w.UploadRetention < time.Minute {
+		wrong = append(wrong, fmt.Errorf("AGENTDOCK_UPLOAD_RETENTION is %s; give 1m or more", w.UploadRetention))
 	}
 	if w.Runtime != "gvisor" {
 		wrong = append(wrong, fmt.Errorf("SANDBOX_RUNTIME is %q; the environment there is is gvisor", w.Runtime))

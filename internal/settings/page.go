@@ -82,6 +82,8 @@ Generated from ` + "`internal/settings`" + ` (` + "`go test ./internal/settings 
 Sizes are written 512m, 4g or in bytes; lengths of time 90s, 1m30s or 2h. A variable that begins with SANDBOX_ or AGENTDOCK_EXECD_ and is not in this table is refused.
 A secret may lie in a file instead, whose path is in the variable with _FILE behind its name. No secret is ever printed, and ` + "`agentdock-execd`" + ` refuses to start with one.
 
+Quotas of tenants are no settings but on record (` + "`agentdock admin tenant`" + `), and hold over all processes. The exception is requests per minute: each API process counts for itself, so n of them behind a balancer allow up to n times as many.
+
 | variable | read by | default | meaning |
 |---|---|---|---|
 `)

@@ -86,6 +86,11 @@
 //   - T2. A changed quota holds from the next call on.
 //   - U1. An upload can be read by its tenant only. StaleUploads and CreateJob
 //     never give one to both.
+//   - U2. The bytes of uploads are set aside before they are kept. CreateUpload
+//     and GrowUpload fail with Exhausted when the tenant would have more than its
+//     quota; concurrent calls cannot pass it together. CreateUpload fails with
+//     Invalid for more than the whole quota, and CompleteUpload for more than was
+//     set aside; what was set aside and not used is given back.
 //   - A1. Audit entries are only added: the database refuses changes. Whoever
 //     reads on from the last Seq misses none, however many are added at once.
 //
@@ -315,8 +320,9 @@ type Upload struct {
 	ID       string
 	TenantID string
 	Key      string // in the object store
-	Bytes    int64
-	SHA256   string
+	// Bytes are those set aside for it, and its size once it is complete.
+	Bytes  int64
+	SHA256 string
 	// Complete is false from the moment it is on record until its bytes are
 	// kept.
 	Complete  bool
@@ -325,7 +331,12 @@ type Upload struct {
 
 // Uploads are archives on record, before their bytes exist (intent first).
 type Uploads interface {
+	// CreateUpload sets u.Bytes aside.
 	CreateUpload(ctx context.Context, u Upload) error
+	// GrowUpload sets aside, for an upload that is not complete, what the quota
+	// has up to most bytes in all, but at least as many as least. It returns how
+	// many are set aside then, which are never fewer than before.
+	GrowUpload(ctx context.Context, id string, least, most int64) (aside int64, _ error)
 	// CompleteUpload sets size and digest.
 	CompleteUpload(ctx context.Context, id string, bytes int64, sha256 string) error
 	Upload(ctx context.Context, tenantID, id string) (Upload, error)

@@ -32,8 +32,10 @@ type Quota struct {
 	// sandboxes.
 	MilliCPU    int64 `json:"milli_cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
-	// ArtifactBytes adds up what is kept.
+	// ArtifactBytes adds up the artifacts that are kept, and UploadBytes the
+	// archives that were uploaded or are being uploaded.
 	ArtifactBytes     int64 `json:"artifact_bytes"`
+	UploadBytes       int64 `json:"upload_bytes"`
 	RequestsPerMinute int   `json:"requests_per_minute"`
 }
 
@@ -42,7 +44,7 @@ func DefaultQuota() Quota {
 	return Quota{
 		Running: 16, Queued: 10_000, Sandboxes: 16,
 		MilliCPU: 16_000, MemoryBytes: 32 << 30,
-		ArtifactBytes: 10 << 30, RequestsPerMinute: 600,
+		ArtifactBytes: 10 << 30, UploadBytes: 10 << 30, RequestsPerMinute: 600,
 	}
 }
 

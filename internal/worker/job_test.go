@@ -180,7 +180,7 @@ func TestWhatIsRefused(t *testing.T) {
 func (w *world) upload(id string, data []byte, digest string) {
 	w.Helper()
 	key := "uploads/t1/" + id
-	w.ok(w.store.CreateUpload(w.Context(), store.Upload{ID: id, TenantID: "t1", Key: key}))
+	w.ok(w.store.CreateUpload(w.Context(), store.Upload{ID: id, TenantID: "t1", Key: key, Bytes: int64(len(data))}))
 	_, err := w.blobs.Put(w.Context(), key, bytes.NewReader(data), int64(len(data)))
 	w.ok(err)
 	w.ok(w.store.CompleteUpload(w.Context(), id, int64(len(data)), digest))

@@ -2,12 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/store"
 	"github.com/agentdock/agentdock/internal/store/postgres"
 	"github.com/agentdock/agentdock/internal/tenant"
 	"github.com/agentdock/agentdock/internal/testenv"
@@ -126,5 +128,38 @@ func TestCloseWhileAway(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("close waits for a database that does not answer")
+	}
+}
+
+// TestUploadsOfAnOlderRecordCount: a record from before uploads had a quota.
+func TestUploadsOfAnOlderRecordCount(t *testing.T) {
+	dsn := testenv.StartPostgres(t).Database()
+	s, err := postgres.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := tenant.Tenant{ID: "t", Name: "t", Quota: tenant.Quota{ArtifactBytes: 10}}
+	if err := errors.Join(s.CreateTenant(t.Context(), older),
+		s.CreateUpload(t.Context(), store.Upload{ID: "u", TenantID: "t", Key: "u", Bytes: 7}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	old := connect(t, dsn)
+	for _, statement := range []string{
+		`ALTER TABLE tenants DROP COLUMN quota_upload_bytes`, `ALTER TABLE tenant_load DROP COLUMN upload_bytes`,
+		`DELETE FROM goose_db_version WHERE version_id = 3`,
+	} {
+		if _, err := old.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err = postgres.Open(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got, err := s.Tenant(t.Context(), "t"); err != nil || got.Quota.UploadBytes != 10 {
+		t.Errorf("the quota is %d, %v", got.Quota.UploadBytes, err)
+	}
+	if drift, err := s.Drift(t.Context()); err != nil || len(drift) > 0 {
+		t.Errorf("%q, %v", drift, err)
 	}
 }

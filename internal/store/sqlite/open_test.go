@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,5 +118,35 @@ func TestWallClockSetBack(t *testing.T) {
 	page, err := s.Jobs(t.Context(), store.JobQuery{TenantID: "t"})
 	if err != nil || len(page.Jobs) != 2 || page.Jobs[0].ID != "second" {
 		t.Errorf("the list is %v, %v", page.Jobs, err)
+	}
+}
+
+// TestUploadsOfAnOlderRecordCount: a record from before uploads had a quota.
+func TestUploadsOfAnOlderRecordCount(t *testing.T) {
+	place := filepath.Join(t.TempDir(), "record.db")
+	s := mustOpen(t, place)
+	older := tenant.Tenant{ID: "t", Name: "t", Quota: tenant.Quota{ArtifactBytes: 10}}
+	if err := errors.Join(s.CreateTenant(t.Context(), older),
+		s.CreateUpload(t.Context(), store.Upload{ID: "u", TenantID: "t", Key: "u", Bytes: 7}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	old := raw(t, place)
+	for _, statement := range []string{
+		`ALTER TABLE tenants DROP COLUMN quota_upload_bytes`, `ALTER TABLE tenant_load DROP COLUMN upload_bytes`,
+		`DELETE FROM goose_db_version WHERE version_id = 3`,
+	} {
+		if _, err := old.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, place)
+	if got, err := s.Tenant(t.Context(), "t"); err != nil || got.Quota.UploadBytes != 10 {
+		t.Errorf("the quota is %d, %v", got.Quota.UploadBytes, err)
+	}
+	if drift, err := s.Drift(t.Context()); err != nil || len(drift) > 0 {
+		t.Errorf("%q, %v", drift, err)
 	}
 }

@@ -17,20 +17,23 @@ type load struct {
 	milliCPU      int64
 	memoryBytes   int64
 	artifactBytes int64
+	uploadBytes   int64
 	quota         struct {
 		queued, sandboxes                 int
 		milliCPU, memoryBytes, artifactBs int64
+		uploadBs                          int64
 	}
 }
 
 // lockLoad locks a tenant's counters. It comes before every lock of a job.
 func (t *tx) lockLoad(tenantID string) (load, error) {
 	var l load
-	ok, err := t.scan([]any{&l.disabled, &l.queued, &l.sandboxes, &l.milliCPU, &l.memoryBytes, &l.artifactBytes,
-		&l.quota.queued, &l.quota.sandboxes, &l.quota.milliCPU, &l.quota.memoryBytes, &l.quota.artifactBs}, `
+	ok, err := t.scan([]any{&l.disabled, &l.queued, &l.sandboxes, &l.milliCPU, &l.memoryBytes, &l.artifactBytes, &l.uploadBytes,
+		&l.quota.queued, &l.quota.sandboxes, &l.quota.milliCPU, &l.quota.memoryBytes, &l.quota.artifactBs, &l.quota.uploadBs}, `
 		SELECT tenants.disabled, tenant_load.queued, tenant_load.sandboxes,
-			tenant_load.milli_cpu, tenant_load.memory_bytes, tenant_load.artifact_bytes,
-			tenants.quota_queued, tenants.quota_sandboxes, tenants.quota_milli_cpu, tenants.quota_memory_bytes, tenants.quota_artifact_bytes
+			tenant_load.milli_cpu, tenant_load.memory_bytes, tenant_load.artifact_bytes, tenant_load.upload_bytes,
+			tenants.quota_queued, tenants.quota_sandboxes, tenants.quota_milli_cpu, tenants.quota_memory_bytes, tenants.quota_artifact_bytes,
+			tenants.quota_upload_bytes
 		FROM tenant_load JOIN tenants ON tenants.id = tenant_load.tenant_id
 		WHERE tenant_load.tenant_id = $1`+t.lock("tenant_load"), tenantID)
 	if err == nil && !ok {
@@ -99,11 +102,12 @@ func (s *Store) Drift(ctx context.Context) ([]string, error) {
 	var drift []string
 	err := s.read(ctx, "count what is on record", func(ctx context.Context, db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, `
-			SELECT l.tenant_id, l.queued, l.running, l.milli_cpu, l.memory_bytes, l.artifact_bytes, l.succeeded, l.failed, l.cancelled, l.sandboxes,
+			SELECT l.tenant_id, l.queued, l.running, l.milli_cpu, l.memory_bytes, l.artifact_bytes, l.succeeded, l.failed, l.cancelled, l.sandboxes, l.upload_bytes,
 				coalesce(c.queued, 0), coalesce(c.running, 0),
 				coalesce(c.milli_cpu, 0) + coalesce(b.milli_cpu, 0), coalesce(c.memory_bytes, 0) + coalesce(b.memory_bytes, 0),
 				coalesce((SELECT sum(a.bytes) FROM artifacts a JOIN jobs o ON o.id = a.job_id WHERE o.tenant_id = l.tenant_id), 0),
-				coalesce(c.succeeded, 0), coalesce(c.failed, 0), coalesce(c.cancelled, 0), coalesce(b.sandboxes, 0)
+				coalesce(c.succeeded, 0), coalesce(c.failed, 0), coalesce(c.cancelled, 0), coalesce(b.sandboxes, 0),
+				coalesce((SELECT sum(u.bytes) FROM uploads u WHERE u.tenant_id = l.tenant_id), 0)
 			FROM tenant_load l LEFT JOIN (
 				SELECT tenant_id,
 					sum(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS queued,
@@ -119,7 +123,7 @@ func (s *Store) Drift(ctx context.Context) ([]string, error) {
 				FROM sandboxes WHERE `+openStates+` GROUP BY tenant_id) b ON b.tenant_id = l.tenant_id`)
 		drift, err = all(rows, err, func(row scanner) (string, error) {
 			var tenantID string
-			var kept, counted [9]int64
+			var kept, counted [10]int64
 			dest := []any{&tenantID}
 			for i := range kept {
 				dest = append(dest, &kept[i])

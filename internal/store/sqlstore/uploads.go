@@ -26,7 +26,14 @@ func (s *Store) CreateUpload(ctx context.Context, u store.Upload) error {
 		return err
 	}
 	return s.write(ctx, "put the upload on record", func(t *tx) error {
-		if _, err := t.lockLoad(u.TenantID); err != nil {
+		l, err := t.lockLoad(u.TenantID)
+		if err != nil {
+			return err
+		}
+		if l.quota.uploadBs > 0 && u.Bytes > l.quota.uploadBs {
+			return fault.New(fault.Invalid, "the archive has %d bytes and the tenant's whole quota of uploads is %d; send less", u.Bytes, l.quota.uploadBs)
+		}
+		if _, err := t.setAside(u.TenantID, l, u.Bytes, u.Bytes); err != nil {
 			return err
 		}
 		n, err := t.exec(`INSERT INTO uploads (id, tenant_id, blob_key, bytes, sha256, complete, created_at, used_at)
@@ -36,14 +43,87 @@ func (s *Store) CreateUpload(ctx context.Context, u store.Upload) error {
 	})
 }
 
+// setAside takes of a tenant's quota of uploads what it has up to most bytes,
+// but at least least.
+func (t *tx) setAside(tenantID string, l load, least, most int64) (int64, error) {
+	granted := most
+	if l.quota.uploadBs > 0 {
+		granted = min(most, l.quota.uploadBs-l.uploadBytes)
+	}
+	if granted < least {
+		return 0, fault.New(fault.Exhausted, "the tenant's uploads take %d bytes and its quota is %d; those that no job needs are removed after some time",
+			l.uploadBytes, l.quota.uploadBs)
+	}
+	return granted, t.uploadBytes(tenantID, granted)
+}
+
+func (t *tx) uploadBytes(tenantID string, change int64) error {
+	_, err := t.exec(`UPDATE tenant_load SET upload_bytes = upload_bytes + $2 WHERE tenant_id = $1`, tenantID, change)
+	return err
+}
+
+// lockUpload locks the counters of the tenant that has an upload, and then that.
+func (t *tx) lockUpload(id string) (store.Upload, load, error) {
+	var tenantID string
+	ok, err := t.scan([]any{&tenantID}, `SELECT tenant_id FROM uploads WHERE id = $1`, id)
+	if err != nil {
+		return store.Upload{}, load{}, err
+	}
+	if !ok {
+		return store.Upload{}, load{}, errNoUpload
+	}
+	l, err := t.lockLoad(tenantID)
+	if err != nil {
+		return store.Upload{}, load{}, err
+	}
+	u, err := readUpload(t.QueryRowContext(t.ctx, `SELECT `+uploadColumns+` FROM uploads WHERE id = $1`+t.lock("uploads"), id))
+	return u, l, none(err, errNoUpload)
+}
+
+// GrowUpload sets more bytes aside for an upload that goes on (U2).
+func (s *Store) GrowUpload(ctx context.Context, id string, least, most int64) (aside int64, err error) {
+	if !text(id) {
+		return 0, errNoUpload
+	}
+	err = s.write(ctx, "set room aside for the upload", func(t *tx) error {
+		u, l, err := t.lockUpload(id)
+		if err != nil {
+			return err
+		}
+		if u.Complete {
+			return fault.New(fault.Conflict, "the upload is complete")
+		}
+		if aside = u.Bytes; aside >= most {
+			return nil
+		}
+		more, err := t.setAside(u.TenantID, l, max(0, least-aside), most-aside)
+		if err != nil {
+			return err
+		}
+		aside += more
+		_, err = t.exec(`UPDATE uploads SET bytes = $2 WHERE id = $1`, id, aside)
+		return err
+	})
+	return aside, err
+}
+
 // CompleteUpload notes that the bytes are kept.
 func (s *Store) CompleteUpload(ctx context.Context, id string, bytes int64, sha256 string) error {
 	if err := keepable(id, sha256); err != nil {
 		return err
 	}
 	return s.write(ctx, "note that the upload is complete", func(t *tx) error {
-		n, err := t.exec(`UPDATE uploads SET complete = TRUE, bytes = $2, sha256 = $3 WHERE id = $1`, id, bytes, sha256)
-		return one(n, err, errNoUpload)
+		u, _, err := t.lockUpload(id)
+		if err != nil {
+			return err
+		}
+		if bytes > u.Bytes {
+			return fault.New(fault.Invalid, "the upload has %d bytes and %d were set aside for it", bytes, u.Bytes)
+		}
+		if _, err := t.exec(`UPDATE uploads SET complete = TRUE, bytes = $2, sha256 = $3 WHERE id = $1`, id, bytes, sha256); err != nil {
+			return err
+		}
+		return t.uploadBytes(u.TenantID, bytes-u.Bytes)
 	})
 }
 
@@ -92,7 +172,16 @@ func (s *Store) DeleteUpload(ctx context.Context, id string) error {
 		return nil
 	}
 	return s.write(ctx, "delete the upload", func(t *tx) error {
-		_, err := t.exec(`DELETE FROM uploads WHERE id = $1`, id)
-		return err
+		u, _, err := t.lockUpload(id)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(`DELETE FROM uploads WHERE id = $1`, id); err != nil {
+			return err
+		}
+		return t.uploadBytes(u.TenantID, -u.Bytes)
 	})
 }

@@ -150,7 +150,7 @@ func createNeedsUpload(c *C) {
 	n.Spec.Source = run.Source{Kind: run.SourceArchive, Upload: "upload"}
 	_, _, err := c.CreateJob(c.ctx, n)
 	c.fails(err, fault.NotFound)
-	c.ok(c.CreateUpload(c.ctx, store.Upload{ID: "upload", TenantID: owner, Key: "uploads/upload"}))
+	c.ok(c.CreateUpload(c.ctx, store.Upload{ID: "upload", TenantID: owner, Key: "uploads/upload", Bytes: 3}))
 	_, _, err = c.CreateJob(c.ctx, n)
 	c.fails(err, fault.NotFound)
 	c.ok(c.CompleteUpload(c.ctx, "upload", 3, "abc"))

@@ -34,6 +34,8 @@ type defective struct {
 	signJob     func(context.Context, string, []byte) error
 	deleteJob   func(context.Context, string) error
 	revokeKey   func(ctx context.Context, tenantID, keyID string) error
+
+	completeUpload func(ctx context.Context, id string, bytes int64, sha256 string) error
 }
 
 func whole(s store.Store) *defective {
@@ -41,6 +43,7 @@ func whole(s store.Store) *defective {
 		Store: s, createJob: s.CreateJob, job: s.Job, jobs: s.Jobs, cancelJob: s.CancelJob, log: s.Log, watch: s.Watch,
 		claim: s.Claim, startStep: s.StartStep, appendLog: s.AppendLog, finish: s.Finish, requeue: s.Requeue,
 		addArtifact: s.AddArtifact, signJob: s.SignJob, deleteJob: s.DeleteJob, revokeKey: s.RevokeKey,
+		completeUpload: s.CompleteUpload,
 	}
 }
 
@@ -82,6 +85,9 @@ func (d *defective) SignJob(ctx context.Context, id string, r []byte) error {
 	return d.signJob(ctx, id, r)
 }
 func (d *defective) DeleteJob(ctx context.Context, id string) error { return d.deleteJob(ctx, id) }
+func (d *defective) CompleteUpload(ctx context.Context, id string, bytes int64, sha256 string) error {
+	return d.completeUpload(ctx, id, bytes, sha256)
+}
 func (d *defective) RevokeKey(ctx context.Context, t, id string) error {
 	return d.revokeKey(ctx, t, id)
 }
@@ -221,6 +227,13 @@ var mutants = []mutant{
 		d.requeue = func(ctx context.Context, l store.Lease, _ bool) error { return d.Store.Requeue(ctx, l, false) }
 	})},
 	{"artifacts have no quota", "L11_artifact_quota", noQuota},
+	{"uploads have no quota", "U2_upload_quota", noQuota},
+	{"uploads have no quota", "U2_upload_quota_raced", noQuota},
+	{"room is taken and not set aside", "U2_unused_room_is_given_back", plant(func(d *defective) {
+		d.completeUpload = func(ctx context.Context, id string, bytes int64, sha256 string) error {
+			return ignore(d.Store.CompleteUpload(ctx, id, bytes, sha256))
+		}
+	})},
 	{"a revoked key is forgotten", "T1_keys_that_open_nothing_are_found", plant(func(d *defective) {
 		d.revokeKey = func(context.Context, string, string) error { return nil }
 	})},

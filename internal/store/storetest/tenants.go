@@ -1,14 +1,12 @@
 package storetest
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
 	"github.com/agentdock/agentdock/internal/tenant"
 )
@@ -136,121 +134,6 @@ func quotaChanged(c *C) {
 	c.nothing()
 	c.ok(c.UpdateTenant(c.ctx, tenant.Tenant{ID: owner, Quota: tenant.Quota{Running: 2}}))
 	c.claim()
-}
-
-var uploadCases = []testCase{
-	{clause: "U1", name: "of_its_tenant_only", run: uploadKept},
-	{clause: "U1", name: "stale_uploads", run: uploadStale},
-	{clause: "U1", name: "create_races_stale", run: uploadRaced},
-}
-
-func uploadKept(c *C) {
-	owner, other := c.tenant(tenant.Quota{}), c.tenant(tenant.Quota{})
-	u := store.Upload{ID: "u", TenantID: owner, Key: "uploads/u", CreatedAt: someDay}
-	c.ok(c.CreateUpload(c.ctx, u))
-	c.fails(c.CreateUpload(c.ctx, store.Upload{ID: "u", TenantID: other}), fault.Conflict)
-	got, err := c.Upload(c.ctx, owner, "u")
-	c.ok(err)
-	if got != u {
-		c.Errorf("on record: %+v", got)
-	}
-	u.Complete, u.Bytes, u.SHA256 = true, 7, "abc"
-	for range 2 {
-		c.ok(c.CompleteUpload(c.ctx, "u", 7, "abc"))
-	}
-	if got, err = c.Upload(c.ctx, owner, "u"); err != nil || got != u {
-		c.Errorf("on record: %+v, %v", got, err)
-	}
-	_, err = c.Upload(c.ctx, other, "u")
-	c.fails(err, fault.NotFound)
-	c.fails(c.CompleteUpload(c.ctx, "no-such-id", 1, ""), fault.NotFound)
-	for range 2 {
-		c.ok(c.DeleteUpload(c.ctx, "u"))
-	}
-	_, err = c.Upload(c.ctx, owner, "u")
-	c.fails(err, fault.NotFound)
-}
-
-func fromUpload(id string) func(*run.JobSpec) {
-	return func(s *run.JobSpec) { s.Source = run.Source{Kind: run.SourceArchive, Upload: id} }
-}
-
-func uploadStale(c *C) {
-	owner := c.tenant(tenant.Quota{})
-	old := time.Now().Add(-48 * time.Hour)
-	for i, id := range []string{"unfinished", "unused", "used", "new"} {
-		at := old.Add(time.Duration(i) * time.Minute)
-		if id == "new" {
-			at = time.Now()
-		}
-		c.ok(c.CreateUpload(c.ctx, store.Upload{ID: id, TenantID: owner, Key: id, CreatedAt: at}))
-		if id != "unfinished" {
-			c.ok(c.CompleteUpload(c.ctx, id, 1, "s"))
-		}
-	}
-	job := c.create(owner, fromUpload("used"))
-	stale := func(before time.Time) []string {
-		list, err := c.StaleUploads(c.ctx, before, 10)
-		c.ok(err)
-		names := []string{}
-		for _, u := range list {
-			names = append(names, u.ID)
-			if u.Complete {
-				c.Errorf("%s is stale and complete", u.ID)
-			}
-		}
-		return names
-	}
-	for range 2 { // it may be asked again, until they are deleted
-		if d := cmp.Diff([]string{"unfinished", "unused"}, stale(time.Now().Add(-time.Hour))); d != "" {
-			c.Error(d)
-		}
-	}
-	if list, err := c.StaleUploads(c.ctx, time.Now(), 1); err != nil || len(list) != 1 || list[0].ID != "unfinished" {
-		c.Errorf("the oldest is %v, %v", list, err)
-	}
-	n := c.newJob(owner)
-	fromUpload("unused")(&n.Spec)
-	_, _, err := c.CreateJob(c.ctx, n)
-	c.fails(err, fault.NotFound)
-	later := time.Now().Add(long)
-	if d := cmp.Diff([]string{"unfinished", "unused", "new"}, stale(later)); d != "" {
-		c.Error(d)
-	}
-	c.ok2(c.CancelJob(c.ctx, owner, job.ID))
-	if d := cmp.Diff([]string{"unfinished", "unused", "used", "new"}, stale(later)); d != "" {
-		c.Error(d)
-	}
-}
-
-// uploadRaced: a job is created from an upload while that is found stale.
-func uploadRaced(c *C) {
-	owner := c.tenant(tenant.Quota{})
-	for i := range rounds {
-		id := fmt.Sprintf("u%d", i)
-		old := time.Now().Add(-48 * time.Hour)
-		c.ok(c.CreateUpload(c.ctx, store.Upload{ID: id, TenantID: owner, Key: id, CreatedAt: old}))
-		c.ok(c.CompleteUpload(c.ctx, id, 1, "s"))
-		var created, stale bool
-		together(2, func(i int) {
-			if i == 0 {
-				n := c.newJob(owner)
-				fromUpload(id)(&n.Spec)
-				var err error
-				if _, created, err = c.CreateJob(c.ctx, n); err != nil {
-					c.expect(err, fault.NotFound)
-				}
-				return
-			}
-			list, err := c.StaleUploads(c.ctx, old.Add(long), 10)
-			c.expect(err, "")
-			stale = len(list) > 0
-		})
-		if created == stale {
-			c.Errorf("the upload has a new job: %v; it is stale: %v", created, stale)
-		}
-		c.ok(c.DeleteUpload(c.ctx, id))
-	}
 }
 
 // expect is for goroutines: it checks the code of an error, or that there is none.
