@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,10 @@ Ctrl-C takes no new jobs, lets those that run go on for AGENTDOCK_WORKER_DRAIN, 
 leaves nothing running. Jobs that are queued stay on record for the next start. After
 kill -9, the next start with the same --data goes on: what was queued runs, and what
 ran ends as infrastructure_lost, because its sandbox ended with the process.
+
+Where a container engine listens on this machine, its socket is hidden from all parts,
+in a mount namespace of their own; nothing else on the machine notices. A variable that
+leads to an engine (DOCKER_HOST and the like) is refused: unset it.
 
 Variables (docs/settings.md has those of all processes):
 `
@@ -58,9 +63,11 @@ func newUp() *cobra.Command {
 }
 
 func (f *upFlags) up(cmd *cobra.Command) error {
-	environ := os.Environ()
-	s, err := settings.LoadUp(environ, f.listen)
+	s, err := settings.LoadUp(os.Environ(), f.listen)
 	if err != nil {
+		return err
+	}
+	if err := ownMounts(); err != nil {
 		return err
 	}
 	if f.data, err = filepath.Abs(f.data); err != nil {
@@ -81,6 +88,9 @@ func (f *upFlags) up(cmd *cobra.Command) error {
 	return allinone.Run(ctx, allinone.Config{
 		Listen: f.listen, Data: f.data, ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir),
 		Settings: s, Log: log, Telemetry: t, Phase: console.phase,
+		Hidden: func(sockets []string) {
+			console.line("a container engine is hidden from all that runs here: " + strings.Join(sockets, ", "))
+		},
 		Ready: func(started allinone.Started) { f.welcome(cmd, s, started) },
 		Stopping: func() {
 			console.line(fmt.Sprintf("stopping; jobs that run have %s to end", s.Drain))

@@ -48,6 +48,9 @@ type Config struct {
 	Settings  settings.Up
 	Log       *slog.Logger
 	Telemetry *telemetry.Telemetry
+	// Hidden is told of sockets of container engines that were taken out of
+	// sight.
+	Hidden func(sockets []string)
 	// Phase is told what begins, and the function it returns that it ended.
 	Phase func(what string) (ended func())
 	// Ready is called when requests are taken, Stopping when that is over.
@@ -78,8 +81,12 @@ type platform struct {
 // Run runs the platform until ctx ends. What takes long or may be refused comes
 // first, so that a second start on the same directory or address disturbs
 // nothing. When it returns, nothing of it runs, and what it was doing is on
-// record.
+// record. The process must have a mount namespace of its own, in which container
+// engines are hidden.
 func Run(ctx context.Context, cfg Config) (err error) {
+	if err := hideEngines(cfg.Hidden); err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
 	if err := enginesocket.Here().Refuse(); err != nil {
 		return err
 	}
@@ -103,7 +110,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	address := reachable(p.l.Addr())
 	p.l = nil // the API's from here on
 	group := service.Group{
-		Parts:       []*service.Part{execd.part(), service.Loop("the worker", worker.Run), api},
+		Parts:       []*service.Part{watchEngines(cfg.Hidden), execd.part(), service.Loop("the worker", worker.Run), api},
 		StopTimeout: cfg.Settings.Drain + time.Minute,
 		Ready: func() {
 			cfg.Ready(Started{URL: "http://" + address, Key: p.key})

@@ -71,22 +71,43 @@ func (s Surroundings) Refuse() error {
 
 // Find names the variables and sockets that lead to an engine.
 func (s Surroundings) Find() ([]string, error) {
+	env := s.environment()
 	var found []string
-	env := map[string]string{}
-	for _, kv := range s.Environ {
-		k, v, _ := strings.Cut(kv, "=")
-		env[k] = v
-	}
 	for _, name := range variables {
 		if env[name] != "" {
 			found = append(found, name)
 		}
 	}
+	sockets, err := s.sockets()
+	return append(found, sockets...), err
+}
+
+func (s Surroundings) environment() map[string]string {
+	env := map[string]string{}
+	for _, kv := range s.Environ {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	return env
+}
+
+// sockets names those that can be opened.
+func (s Surroundings) sockets() ([]string, error) {
+	env := s.environment()
 	candidates := slices.Clone(places)
 	for _, p := range places {
 		candidates = append(candidates, "/var"+p)
 	}
 	runtimeDirs := []string{"/run/user/" + strconv.Itoa(s.UID)}
+	if s.UID == 0 { // who may open those of all users
+		all, err := os.ReadDir(s.Root + "/run/user")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range all {
+			runtimeDirs = append(runtimeDirs, "/run/user/"+e.Name())
+		}
+	}
 	if dir := env["XDG_RUNTIME_DIR"]; dir != "" {
 		runtimeDirs = append(runtimeDirs, dir)
 	}
@@ -104,11 +125,11 @@ func (s Surroundings) Find() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.reachable(found, append(candidates, mounted...))
+	return s.reachable(append(candidates, mounted...))
 }
 
-// reachable adds the sockets that can be opened, each once, whatever its names.
-func (s Surroundings) reachable(found, candidates []string) ([]string, error) {
+// reachable returns the sockets that can be opened, each once, whatever its names.
+func (s Surroundings) reachable(candidates []string) (found []string, _ error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}
 	for _, p := range candidates {

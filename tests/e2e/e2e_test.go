@@ -51,6 +51,9 @@ func TestScripts(t *testing.T) {
 			"killexecd":   cmdKillExecd,
 			"configfile":  cmdConfigFile,
 			"nokey":       cmdNoKey,
+			"said":        cmdSaid,
+			"engine":      cmdEngine,
+			"reaches":     cmdReaches,
 		},
 	})
 }

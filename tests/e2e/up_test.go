@@ -171,3 +171,14 @@ func cmdNoKey(ts *testscript.TestScript, _ bool, _ []string) {
 		ts.Fatalf("it shows a key: %s", out)
 	}
 }
+
+// cmdSaid wants that what up has started has said something: said PATTERN
+func cmdSaid(ts *testscript.TestScript, neg bool, args []string) {
+	p := ts.Value(platformKey).(*platform)
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] said PATTERN, after up")
+	}
+	if regexp.MustCompile(args[0]).MatchString(p.out.String()) == neg {
+		ts.Fatalf("it said: %s", p.out)
+	}
+}
