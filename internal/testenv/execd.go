@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,33 +33,6 @@ func RequireRoot(t testing.TB) {
 	}
 	t.Skip(missing)
 }
-
-// Binaries returns a directory with all programs: the one that
-// AGENTDOCK_TEST_BIN names, or one that is built, once in a test process.
-func Binaries(t testing.TB) string {
-	t.Helper()
-	dir, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-var binaries = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv("AGENTDOCK_TEST_BIN"); dir != "" {
-		return dir, nil
-	}
-	dir, err := os.MkdirTemp("", "agentdock-bin")
-	if err != nil {
-		return "", err
-	}
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/agentdock/agentdock/cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build the programs: %w\n%s", err, out)
-	}
-	return dir, nil
-})
 
 // Execd is a real execution service, in a process of its own.
 type Execd struct {
