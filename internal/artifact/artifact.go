@@ -16,6 +16,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/agentdock/agentdock/internal/fault"
 )
 
 // Artifact is a file that was collected.
@@ -30,13 +32,21 @@ type Artifact struct {
 // trusted to have kept to them. A file is complete under its name or not
 // there. A file of that name that exists is replaced, never written through.
 //
-// It returns the files that are complete, also when it fails.
+// What is in the way of one file on the host, such as a directory of its name,
+// stops that one only; the error names it. Collect returns the files that are
+// complete, also when it fails.
 func Collect(r io.Reader, dir *os.Root, patterns []string, limits Limits) ([]Artifact, error) {
 	c := &collector{top: dir, files: map[file]string{}, buf: make([]byte, 128<<10)}
 	defer c.leave()
 	_, err := Scan(r, patterns, limits, c.keep)
+	if err == nil {
+		err = c.left()
+	}
 	return c.got, err
 }
+
+// obstacle is something of the host that is in the way of one file.
+type obstacle struct{ error }
 
 // file identifies a file on the host.
 type file struct{ dev, ino uint64 }
@@ -46,6 +56,9 @@ type collector struct {
 	got   []Artifact
 	files map[file]string
 	buf   []byte
+	// obstacle is the first there was, and obstacles is how many.
+	obstacle  error
+	obstacles int
 
 	// The directory the last file went to: files of one come together.
 	at     *os.Root
@@ -54,11 +67,25 @@ type collector struct {
 
 func (c *collector) keep(f File, r io.Reader) error {
 	sum, err := c.write(f, r)
+	if in, ok := errors.AsType[obstacle](err); ok {
+		if c.obstacles++; c.obstacle == nil {
+			c.obstacle = fault.Wrap(fault.Invalid, in, "cannot collect artifact %q", clip(f.Path))
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	c.got = append(c.got, Artifact{Path: f.Path, Bytes: f.Bytes, SHA256: sum})
 	return nil
+}
+
+// left says which files were left out.
+func (c *collector) left() error {
+	if c.obstacles < 2 {
+		return c.obstacle
+	}
+	return fault.Wrap(fault.Invalid, c.obstacle, "%d artifacts were left out; the first: %s", c.obstacles, fault.Public(c.obstacle))
 }
 
 // write makes the file beside its final name and renames it there: that
@@ -122,11 +149,11 @@ func (c *collector) vacate(base, name string) error {
 		return err
 	}
 	if info.IsDir() {
-		return errors.New("a directory of that name is in the way")
+		return obstacle{errors.New("a directory of that name is in the way")}
 	}
 	// On a file system that ignores case, two names are one file.
 	if other, ok := c.files[identify(info)]; ok {
-		return fmt.Errorf("its name is the same as that of %q on this file system", clip(other))
+		return obstacle{fmt.Errorf("its name is the same as that of %q on this file system", clip(other))}
 	}
 	return nil
 }
@@ -174,7 +201,7 @@ func step(at *os.Root, elem string) (*os.Root, error) {
 		return nil, err
 	}
 	if !seen.IsDir() {
-		return nil, fmt.Errorf("%q is in the way: it is not a directory", clip(elem))
+		return nil, obstacle{fmt.Errorf("%q is in the way: it is not a directory", clip(elem))}
 	}
 	next, err := at.OpenRoot(elem)
 	if err != nil {

@@ -172,6 +172,8 @@ func TestHostileArchives(t *testing.T) {
 		"twice, other spelling": {[]entry{reg("a", "1"), reg("./a", "2")}, fault.Invalid, "twice", map[string]string{"a": "1"}},
 		"file, then below it":   {[]entry{reg("a", "1"), reg("a/b", "2")}, fault.Invalid, "in the way", map[string]string{"a": "1"}},
 		"below it, then file":   {[]entry{reg("a/b", "1"), reg("a", "2")}, fault.Invalid, "in the way", map[string]string{"a/b": "1"}},
+		"in the way of one":     {[]entry{reg("a", "1"), reg("a/b", "2"), reg("c", "3")}, fault.Invalid, `"a/b"`, map[string]string{"a": "1", "c": "3"}},
+		"in the way of two":     {[]entry{reg("a", "1"), reg("a/b", "2"), reg("a/c", "2"), reg("d", "3")}, fault.Invalid, `2 artifacts were left out; the first: cannot collect artifact "a/b"`, map[string]string{"a": "1", "d": "3"}},
 		"other case":            {[]entry{reg("A", "1"), reg("a", "2")}, "", "", map[string]string{"A": "1", "a": "2"}},
 		"long element":          {[]entry{reg(strings.Repeat("n", 256), "!")}, fault.Invalid, "too long", nil},
 		"long name":             {[]entry{reg(strings.Repeat("n/", 3000)+"f", "!")}, fault.Invalid, "too long", nil},
