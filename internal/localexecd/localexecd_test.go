@@ -437,3 +437,15 @@ func TestFindBinary(t *testing.T) {
 		t.Errorf("named: %q, %v", got, err)
 	}
 }
+
+// TestDiskDirectoryIsNotMade: a slip of the pen must not fill another disk.
+func TestDiskDirectoryIsNotMade(t *testing.T) {
+	cfg := config(t)
+	cfg.DiskDir = filepath.Join(t.TempDir(), "missing")
+	if _, err := Start(t.Context(), cfg); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "AGENTDOCK_DISK_DIR") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(cfg.DiskDir); err == nil {
+		t.Error("it was made")
+	}
+}

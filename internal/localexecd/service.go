@@ -64,6 +64,13 @@ func (c Config) complete() (Config, error) {
 			return c, fault.Wrap(fault.Internal, err, "cannot start the execution service")
 		}
 	}
+	if c.DiskDir != DefaultDiskDir {
+		// The service would make it, and a slip of the pen would fill a disk
+		// that nobody meant.
+		if info, err := os.Stat(c.DiskDir); err != nil || !info.IsDir() {
+			return c, fault.Wrap(fault.Invalid, err, "cannot start the execution service: %s names %s, which is no directory; make it, on a disk with room", DiskDirEnv, c.DiskDir)
+		}
+	}
 	if c.Binary == "" {
 		c.Binary, err = FindBinary()
 	}
