@@ -174,8 +174,17 @@ type Command struct {
 	// Dir Relative to the workspace, without `..`.
 	Dir string `json:"dir,omitempty,omitzero"`
 
+	// EndAtLimit Limits that end the command when it reaches them. At others it goes on, and sees the error.
+	EndAtLimit []string `json:"end_at_limit,omitempty,omitzero"`
+
 	// Env Variables for this command, over those of the job.
 	Env map[string]string `json:"env,omitempty,omitzero"`
+
+	// Stdin What the program reads as standard input, in base64; without it, end
+	// of file. 512 KiB at most for all commands together. It is on record
+	// as it is, and left out of lists of jobs. If a worker is lost while it
+	// writes, the command is lost too: nobody knows how far it came.
+	Stdin []byte `json:"stdin,omitempty,omitzero"`
 
 	// TimeoutMS Lowers `wall_clock_ms` for this command; 0 leaves it.
 	TimeoutMS int64 `json:"timeout_ms,omitempty,omitzero"`
@@ -401,6 +410,7 @@ type Outcome struct {
 	ExitCode *int `json:"exit_code,omitempty"`
 
 	// Kind `exited`, `signalled`, `out_of_memory`, `wall_clock`, `cancelled`,
+	// `pids`, `disk`, `inodes`, `output` (where `end_at_limit` named it),
 	// `not_started`, `infrastructure_lost`, `checkout_failed` or
 	// `policy_denied`.
 	Kind string `json:"kind"`
@@ -541,6 +551,9 @@ type Scope string
 
 // Source Where the files come from.
 type Source struct {
+	// Depth For `repository`: how many commits of its history; 0 is one, -1 is all.
+	Depth int `json:"depth,omitempty,omitzero"`
+
 	// Kind `none`: the workspace starts empty. `fixture`: the sample repository.
 	// `archive`: an upload. `repository`: a git repository at a ref.
 	Kind string `json:"kind"`

@@ -98,7 +98,7 @@ func (f *submitFlags) send(cmd *cobra.Command, c *client.Client, console *consol
 		}
 		return job, nothing, nil
 	}
-	req, cleanup, err := f.remoteRequest(ctx, args, console)
+	req, cleanup, err := f.remoteRequest(ctx, args, cmd.InOrStdin(), console)
 	if err != nil {
 		return nil, cleanup, err
 	}

@@ -51,7 +51,8 @@ count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.
 
 Where a server is configured (AGENTDOCK_URL and AGENTDOCK_API_KEY, or the config
 file; see agentdock jobs), the command is a job there: the same flags, output and
-exit status, no root; --stdin is not taken. --local runs here all the same.
+exit status, no root. --stdin is read to its end first, and may have 512 KiB;
+--image-dir and --artifact-bytes are not taken. --local runs here all the same.
 
 Here, an execution service is started for the run, which takes root. Variables:
 ` + localexecd.BinaryEnv + ` names its program, ` + localexecd.DirEnv + ` the
@@ -145,7 +146,7 @@ func (f *runFlags) runAnywhere(ctx context.Context, argv []string, sinks oneshot
 		return oneshot.Failed(ctx, oneshot.Request{}, err)
 	}
 	defer c.CloseIdleConnections()
-	return f.runRemote(ctx, c, argv, sinks, console)
+	return f.runRemote(ctx, c, argv, sinks, console, stdin)
 }
 
 // run checks the request before it starts anything, and stops what it started.

@@ -55,7 +55,6 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	f.defineJob(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
-	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
 	fl.StringVar(&f.out, "out", defaultOut, "`directory` to keep artifacts in")
 	fl.StringVar(&f.artifactBytes, "artifact-bytes", "", "`size` of all artifacts together (default "+quantity.Size(artifact.DefaultLimits().TotalBytes)+")")
 	fl.BoolVar(&f.local, "local", false, "run on this machine although a server is configured")
@@ -84,6 +83,7 @@ func (f *runFlags) defineJob(cmd *cobra.Command) {
 	fl.StringVar(&f.maxOutput, "max-output", "", fmt.Sprintf("`size` of what is kept of each of stdout and stderr (default %d)", d.OutputBytes))
 	fl.StringSliceVar(&f.endAtLimit, "end-at-limit", nil, "end the command when it reaches one of these `limits`: pids, disk, inodes, output")
 	fl.StringArrayVar(&f.env, "env", nil, "add `NAME=VALUE` to the program's environment; repeatable")
+	fl.StringVar(&f.stdin, "stdin", "", "`file` the program reads as standard input; - is ours (default: empty)")
 	fl.StringVar(&f.cwd, "cwd", "", "`directory` to run in, relative to the workspace")
 	fl.StringArrayVar(&f.artifacts, "artifact", nil, "keep files that match this `pattern` (*, ?, […], **); repeatable")
 	// An empty value was given too: --memory "$UNSET" must not mean the default.
@@ -114,6 +114,9 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 	}
 	if err := f.checkArtifacts(&req); err != nil {
 		return req, cleanup, err
+	}
+	if f.given("end-at-limit") && len(f.endAtLimit) == 0 {
+		return req, cleanup, fault.New(fault.Invalid, "cannot use --end-at-limit: it is empty; name some of %v, with commas between them, or leave it out", run.AtLimits())
 	}
 	// The port's own rules, now instead of after the start.
 	spec := execenv.Spec{ID: req.ID, Image: req.Image, Env: req.Env, Limits: req.Limits}
@@ -256,11 +259,28 @@ func parseEnv(pairs []string) (map[string]string, error) {
 	for _, p := range pairs {
 		name, value, ok := strings.Cut(p, "=")
 		if !ok || name == "" {
-			return nil, fault.New(fault.Invalid, "cannot use --env %q: write NAME=VALUE; a value is never taken from your own environment", name)
+			return nil, fault.New(fault.Invalid, "cannot use --env %q: %s; write NAME=VALUE", mask(p), envFault(ok))
 		}
 		env[name] = value
 	}
 	return env, nil
+}
+
+// envFault says what is wrong with a variable.
+func envFault(hasValue bool) string {
+	if hasValue {
+		return "it has no name before the ="
+	}
+	return "it has no value, and one is never taken from your own environment"
+}
+
+// mask leaves out a value: it may be a secret.
+func mask(pair string) string {
+	name, _, ok := strings.Cut(pair, "=")
+	if ok {
+		return name + "=…"
+	}
+	return name
 }
 
 func (f *runFlags) checkArtifacts(req *oneshot.Request) error {

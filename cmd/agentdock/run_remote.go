@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/oneshot"
+	"github.com/agentdock/agentdock/internal/quantity"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -19,8 +21,8 @@ import (
 const cancelFor = 30 * time.Second
 
 // runRemote runs the command as a job of the server, and looks the same.
-func (f *runFlags) runRemote(ctx context.Context, c *client.Client, argv []string, sinks oneshot.Sinks, console *console) (report oneshot.Report) {
-	req, cleanup, err := f.remoteRequest(ctx, argv, console)
+func (f *runFlags) runRemote(ctx context.Context, c *client.Client, argv []string, sinks oneshot.Sinks, console *console, stdin io.Reader) (report oneshot.Report) {
+	req, cleanup, err := f.remoteRequest(ctx, argv, stdin, console)
 	defer cleanup()
 	if err != nil {
 		return oneshot.Failed(ctx, req, err)
@@ -55,27 +57,28 @@ func collectRemote(ctx context.Context, c *client.Client, job *api.Job, sinks on
 
 // remoteRequest is request for a job on a server, which cannot all that a run
 // here can.
-func (f *runFlags) remoteRequest(ctx context.Context, argv []string, console *console) (oneshot.Request, func(), error) {
+func (f *runFlags) remoteRequest(ctx context.Context, argv []string, stdin io.Reader, console *console) (oneshot.Request, func(), error) {
 	for flag, why := range map[string]string{
-		"stdin":          "a job has no standard input; put the data into a file below --dir",
 		"image-dir":      "the images are the server's; name one with --image",
 		"artifact-bytes": "the server's quota bounds artifacts; leave it out",
-		"depth":          "a job gets the newest commit; leave it out",
-		"end-at-limit":   "a job goes on at a limit; leave it out",
 	} {
 		if f.given(flag) {
 			return oneshot.Request{}, func() {}, fault.New(fault.Invalid, "cannot use --%s with a server: %s (agentdock run --local takes it)", flag, why)
 		}
 	}
 	f.remote = true
-	return f.request(ctx, argv, nil, console)
+	return f.request(ctx, argv, stdin, console)
 }
 
 // submit sends the files, if any, and then the job.
 func submit(ctx context.Context, c *client.Client, f *runFlags, req oneshot.Request, change func(*api.JobSpec) error, phase func(string) func()) (*api.Job, error) {
+	input, err := readInput(ctx, req.Stdin)
+	if err != nil {
+		return nil, err
+	}
 	spec := api.JobSpec{
 		Source:   api.Source{Kind: "none"},
-		Commands: []api.Command{{Argv: req.Argv, Dir: req.Dir}},
+		Commands: []api.Command{{Argv: req.Argv, Dir: req.Dir, Stdin: input, EndAtLimit: f.endAtLimit}},
 		Env:      req.Env, Artifacts: req.Artifacts, Limits: limitsToAPI(f.asked),
 	}
 	if f.given("image") {
@@ -91,6 +94,9 @@ func submit(ctx context.Context, c *client.Client, f *runFlags, req oneshot.Requ
 		spec.Source = api.Source{Kind: "fixture"}
 	case f.given("repo"):
 		spec.Source = api.Source{Kind: "repository", Repository: f.repo, Ref: f.ref}
+		if f.given("depth") {
+			spec.Source.Depth = cmp.Or(f.depth, -1) // the whole history
+		}
 	case req.Files != nil:
 		ended := phase(req.FilesNote)
 		upload, err := sendFiles(ctx, c, req)
@@ -105,6 +111,37 @@ func submit(ctx context.Context, c *client.Client, f *runFlags, req oneshot.Requ
 		return nil, fmt.Errorf("cannot submit the job: %w", err)
 	}
 	return job, nil
+}
+
+// mostInput is what a job takes as standard input.
+const mostInput = 512 << 10
+
+// readInput reads all of it: a job has its input on record before it starts.
+func readInput(ctx context.Context, r io.Reader) ([]byte, error) {
+	if r == nil {
+		return nil, nil
+	}
+	type result struct {
+		data []byte
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() { // a terminal may say nothing for ever
+		data, err := io.ReadAll(io.LimitReader(r, mostInput+1))
+		got <- result{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case in := <-got:
+		switch {
+		case in.err != nil:
+			return nil, fault.Wrap(fault.Invalid, in.err, "cannot read the input for the program")
+		case len(in.data) > mostInput:
+			return nil, fault.New(fault.Invalid, "cannot use --stdin with a server: the input is larger than %s; put it into a file below --dir (agentdock run --local takes it)", quantity.Size(mostInput))
+		}
+		return in.data, nil
+	}
 }
 
 // sendFiles packs and uploads at once. If both sides fail, the side that reads

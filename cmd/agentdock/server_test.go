@@ -135,8 +135,7 @@ func TestArtifactsStayInTheirDirectory(t *testing.T) {
 func TestRunOnAServerRefuses(t *testing.T) {
 	t.Setenv("AGENTDOCK_URL", "http://127.0.0.1:1")
 	for flag, says := range map[string]string{
-		"--stdin=-": "no standard input", "--image-dir=/x": "the images are the server's", "--depth=3": "newest commit",
-		"--end-at-limit=disk": "goes on at a limit", "--artifact-bytes=1m": "quota",
+		"--image-dir=/x": "the images are the server's", "--artifact-bytes=1m": "quota", "--stdin=/dev/zero": "larger than 512.0 KiB",
 	} {
 		root := newRoot()
 		var out, errOut strings.Builder

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ const (
 	MaxVariableBytes = 64 << 10
 	MaxAttempts      = 10
 	MaxImageBytes    = 512
+	MaxStdinBytes    = 512 << 10 // of all commands together; a body has room for it in base64
 )
 
 // complete fills in what the caller left to us, and refuses what no worker
@@ -102,7 +104,7 @@ func (c *Control) checkSource(s run.Source) error {
 		run.SourceNone:       {Kind: s.Kind},
 		run.SourceFixture:    {Kind: s.Kind},
 		run.SourceArchive:    {Kind: s.Kind, Upload: s.Upload},
-		run.SourceRepository: {Kind: s.Kind, Repository: s.Repository, Ref: s.Ref},
+		run.SourceRepository: {Kind: s.Kind, Repository: s.Repository, Ref: s.Ref, Depth: s.Depth},
 	}
 	fits, known := want[s.Kind]
 	switch {
@@ -133,6 +135,8 @@ func checkRepository(s run.Source) error {
 		return refuse("source.repository holds credentials; they would be on record: leave them out")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return refuse("source.repository has a query or a fragment; leave them out")
+	case s.Depth < -1 || s.Depth > math.MaxInt32:
+		return refuse("source.depth is %d, not a number of commits, 0 for one, or -1 for all", s.Depth)
 	case s.Ref == "":
 		return nil // the default branch
 	case len(s.Ref) > 255 || !refName.MatchString(s.Ref) || strings.Contains(s.Ref, "..") ||
@@ -146,10 +150,15 @@ func checkCommands(s run.JobSpec, grants tenant.Grants) error {
 	if len(s.Commands) == 0 || len(s.Commands) > MaxCommands {
 		return refuse("%d commands are not between 1 and %d", len(s.Commands), MaxCommands)
 	}
+	stdin := 0
 	for i, cmd := range s.Commands {
 		if err := checkCommand(i, cmd, grants); err != nil {
 			return err
 		}
+		stdin += len(cmd.Stdin)
+	}
+	if stdin > MaxStdinBytes {
+		return refuse("the commands' standard input has %d bytes, more than %d; upload it as a file", stdin, MaxStdinBytes)
 	}
 	return nil
 }
@@ -171,6 +180,11 @@ func checkCommand(i int, cmd run.Command, grants tenant.Grants) error {
 	}
 	if err := CheckEnv("commands["+itoa(i)+"].env", cmd.Env); err != nil {
 		return inJob(err)
+	}
+	for j, l := range cmd.EndAtLimit {
+		if !slices.Contains(run.AtLimits(), l) || slices.Contains(cmd.EndAtLimit[:j], l) {
+			return refuse("commands[%d].end_at_limit: name each of pids, disk, inodes, output once, and not %q", i, clip(string(l)))
+		}
 	}
 	if cmd.Timeout < 0 {
 		return refuse("commands[%d].timeout_ms is negative", i)

@@ -38,12 +38,21 @@ func TestJobsThatAreRefused(t *testing.T) {
 		code   fault.Code
 		says   string
 	}{
-		"no command":              {func(s *run.JobSpec) { s.Commands = nil }, fault.Invalid, "0 commands"},
-		"too many commands":       {func(s *run.JobSpec) { s.Commands = slices.Repeat(s.Commands, MaxCommands+1) }, fault.Invalid, "65 commands"},
-		"no program":              {func(s *run.JobSpec) { s.Commands[0].Argv = nil }, fault.Invalid, "commands[0].argv is empty"},
-		"empty program":           {func(s *run.JobSpec) { s.Commands[0].Argv = []string{"", "x"} }, fault.Invalid, "name a program"},
-		"too many arguments":      {func(s *run.JobSpec) { s.Commands[0].Argv = slices.Repeat([]string{"x"}, MaxArgs+1) }, fault.Invalid, "1025 arguments"},
-		"NUL in an argument":      {func(s *run.JobSpec) { s.Commands[0].Argv = []string{"x", "a\x00b"} }, fault.Invalid, "argv[1] holds a NUL"},
+		"no command":               {func(s *run.JobSpec) { s.Commands = nil }, fault.Invalid, "0 commands"},
+		"too many commands":        {func(s *run.JobSpec) { s.Commands = slices.Repeat(s.Commands, MaxCommands+1) }, fault.Invalid, "65 commands"},
+		"no program":               {func(s *run.JobSpec) { s.Commands[0].Argv = nil }, fault.Invalid, "commands[0].argv is empty"},
+		"empty program":            {func(s *run.JobSpec) { s.Commands[0].Argv = []string{"", "x"} }, fault.Invalid, "name a program"},
+		"too many arguments":       {func(s *run.JobSpec) { s.Commands[0].Argv = slices.Repeat([]string{"x"}, MaxArgs+1) }, fault.Invalid, "1025 arguments"},
+		"NUL in an argument":       {func(s *run.JobSpec) { s.Commands[0].Argv = []string{"x", "a\x00b"} }, fault.Invalid, "argv[1] holds a NUL"},
+		"a limit that always ends": {func(s *run.JobSpec) { s.Commands[0].EndAtLimit = []run.Limit{run.LimitMemory} }, fault.Invalid, "commands[0].end_at_limit"},
+		"a limit twice":            {func(s *run.JobSpec) { s.Commands[0].EndAtLimit = []run.Limit{"disk", "disk"} }, fault.Invalid, "once"},
+		"too much input": {func(s *run.JobSpec) {
+			s.Commands = slices.Repeat([]run.Command{{Argv: []string{"x"}, Stdin: make([]byte, MaxStdinBytes/4+1)}}, 4)
+		}, fault.Invalid, "standard input"},
+		"a history of -2": {func(s *run.JobSpec) {
+			s.Source = run.Source{Kind: run.SourceRepository, Repository: "https://example.com/a", Depth: -2}
+		}, fault.Invalid, "source.depth"},
+		"depth of no repository":  {func(s *run.JobSpec) { s.Source.Depth = 1 }, fault.Invalid, "does not belong"},
 		"a shell":                 {func(s *run.JobSpec) { s.Commands[0].Argv = []string{"env", "sh"} }, fault.Denied, "may not run shells"},
 		"absolute directory":      {func(s *run.JobSpec) { s.Commands[0].Dir = "/etc" }, fault.Invalid, "commands[0].dir"},
 		"directory that climbs":   {func(s *run.JobSpec) { s.Commands[0].Dir = "a/../../b" }, fault.Invalid, "'..'"},

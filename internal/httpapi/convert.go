@@ -20,7 +20,7 @@ func specOf(s api.JobSpec) (run.JobSpec, error) {
 		return d
 	}
 	spec := run.JobSpec{
-		Source: run.Source{Kind: run.SourceKind(s.Source.Kind), Upload: s.Source.UploadID, Repository: s.Source.Repository, Ref: s.Source.Ref},
+		Source: run.Source{Kind: run.SourceKind(s.Source.Kind), Upload: s.Source.UploadID, Repository: s.Source.Repository, Ref: s.Source.Ref, Depth: s.Source.Depth},
 		Image:  s.Image, Env: s.Env,
 		Limits: run.Limits{
 			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
@@ -30,8 +30,8 @@ func specOf(s api.JobSpec) (run.JobSpec, error) {
 	}
 	for i, c := range s.Commands {
 		spec.Commands = append(spec.Commands, run.Command{
-			Argv: c.Argv, Dir: c.Dir, Env: c.Env, ContinueOnFailure: c.ContinueOnFailure,
-			Timeout: ms(fmt.Sprintf("commands[%d].timeout_ms", i), c.TimeoutMS),
+			Argv: c.Argv, Dir: c.Dir, Env: c.Env, Stdin: c.Stdin, ContinueOnFailure: c.ContinueOnFailure,
+			EndAtLimit: as[run.Limit](c.EndAtLimit), Timeout: ms(fmt.Sprintf("commands[%d].timeout_ms", i), c.TimeoutMS),
 		})
 	}
 	return spec, err
@@ -39,7 +39,7 @@ func specOf(s api.JobSpec) (run.JobSpec, error) {
 
 func fromSpec(s run.JobSpec) api.JobSpec {
 	spec := api.JobSpec{
-		Source: api.Source{Kind: string(s.Source.Kind), UploadID: s.Source.Upload, Repository: s.Source.Repository, Ref: s.Source.Ref},
+		Source: api.Source{Kind: string(s.Source.Kind), UploadID: s.Source.Upload, Repository: s.Source.Repository, Ref: s.Source.Ref, Depth: s.Source.Depth},
 		Image:  s.Image, Env: s.Env,
 		Limits: api.Limits{
 			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
@@ -50,10 +50,19 @@ func fromSpec(s run.JobSpec) api.JobSpec {
 	}
 	for _, c := range s.Commands {
 		spec.Commands = append(spec.Commands, api.Command{
-			Argv: c.Argv, Dir: c.Dir, Env: c.Env, ContinueOnFailure: c.ContinueOnFailure, TimeoutMS: c.Timeout.Milliseconds(),
+			Argv: c.Argv, Dir: c.Dir, Env: c.Env, Stdin: c.Stdin, EndAtLimit: as[string](c.EndAtLimit),
+			ContinueOnFailure: c.ContinueOnFailure, TimeoutMS: c.Timeout.Milliseconds(),
 		})
 	}
 	return spec
+}
+
+// as turns words into those of another type.
+func as[To, From ~string](from []From) (to []To) {
+	for _, s := range from {
+		to = append(to, To(s))
+	}
+	return to
 }
 
 // fromJob leaves out where the job runs: that is the operator's business.

@@ -69,7 +69,11 @@ func (h *handlers) ListJobs(ctx context.Context, r ListJobsRequestObject) (ListJ
 	}
 	list := api.JobList{Jobs: make([]api.Job, 0, len(page.Jobs)), Next: page.Next}
 	for _, j := range page.Jobs {
-		list.Jobs = append(list.Jobs, fromJob(j))
+		job := fromJob(j)
+		for i := range job.Spec.Commands {
+			job.Spec.Commands[i].Stdin = nil
+		}
+		list.Jobs = append(list.Jobs, job)
 	}
 	return ListJobs200JSONResponse(list), nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ func TestLifeOfAJob(t *testing.T) {
 	spec := trueJob()
 	spec.Labels = map[string]string{"branch": "main"}
 	spec.Env = map[string]string{"LANG": "C"}
+	spec.Commands[0].Stdin, spec.Commands[0].EndAtLimit = []byte("in\x00put"), []string{"disk"}
 	made := r.send("POST", "/v1/jobs", key, spec)
 	var job api.Job
 	decode(t, made.body, &job)
@@ -43,6 +45,14 @@ func TestLifeOfAJob(t *testing.T) {
 	decode(t, r.send("GET", "/v1/jobs/"+job.ID, key, nil).body, &got)
 	if got.State != api.JobStateSucceeded || got.Outcome == nil || *got.Outcome.ExitCode != 0 || len(got.Steps) != 1 || got.FinishedAt.IsZero() {
 		t.Errorf("got %+v", got)
+	}
+	if c := got.Spec.Commands[0]; string(c.Stdin) != "in\x00put" || !slices.Equal(c.EndAtLimit, []string{"disk"}) {
+		t.Errorf("the command is on record as %+v", c)
+	}
+	var list api.JobList
+	decode(t, r.send("GET", "/v1/jobs", key, nil).body, &list)
+	if len(list.Jobs) != 1 || list.Jobs[0].Spec.Commands[0].Stdin != nil {
+		t.Errorf("a list has what programs read: %+v", list.Jobs)
 	}
 	if a := r.send("GET", "/v1/jobs/"+job.ID+"/receipt", key, nil); a.problem(t).Code != api.ProblemCodeNotFound {
 		t.Errorf("a receipt before there is one: %s", a.body)

@@ -3,8 +3,9 @@
 // tools that know those read it; docs/receipt.md describes it.
 //
 // It is made from the record and nothing else, and the same record gives the
-// same bytes. Of environment variables it has the names only: a value may be a
-// secret, and even the digest of a short one gives it away.
+// same bytes. Of environment variables it has the names only, and of standard
+// input the size: a value may be a secret, and even the digest of a short one
+// gives it away.
 package receipt
 
 import (
@@ -92,6 +93,10 @@ type Command struct {
 	EnvNames          []string `json:"env_names"`
 	TimeoutMS         int64    `json:"timeout_ms"`
 	ContinueOnFailure bool     `json:"continue_on_failure"`
+	// What was not asked for is left out: receipts from before these existed
+	// say the same.
+	StdinBytes int         `json:"stdin_bytes,omitempty"`
+	EndAtLimit []run.Limit `json:"end_at_limit,omitempty"`
 }
 
 // Limits are those of the sandbox; 0 is the default of whoever ran it.
@@ -207,6 +212,7 @@ func request(spec run.JobSpec) Request {
 	for _, c := range spec.Commands {
 		r.Commands = append(r.Commands, Command{
 			Argv: orEmpty(c.Argv), Dir: c.Dir, EnvNames: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), ContinueOnFailure: c.ContinueOnFailure,
+			StdinBytes: len(c.Stdin), EndAtLimit: c.EndAtLimit,
 		})
 	}
 	return r

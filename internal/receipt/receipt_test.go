@@ -270,6 +270,7 @@ func TestOthersCanVerifyIt(t *testing.T) {
 
 func TestNoValueOfAVariableIsInIt(t *testing.T) {
 	job, artifacts := ended()
+	job.Spec.Commands[0].Stdin = []byte("hunter2-input!")
 	st, err := Of(job, artifacts)
 	if err != nil {
 		t.Fatal(err)
@@ -288,6 +289,7 @@ func TestNoValueOfAVariableIsInIt(t *testing.T) {
 	}
 	// Another value gives the same receipt: not even a digest tells.
 	job.Spec.Env["PASSWORD"], job.Spec.Commands[0].Env["TOKEN"] = "other", "other"
+	job.Spec.Commands[0].Stdin = []byte("other-input-13")
 	again, err := Of(job, artifacts)
 	if err != nil {
 		t.Fatal(err)

@@ -73,6 +73,11 @@ type Command struct {
 	// Dir is relative to the workspace, without "..".
 	Dir string            `json:"dir,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
+	// Stdin is what the program reads as standard input.
+	Stdin []byte `json:"stdin,omitempty"`
+	// EndAtLimit names those of AtLimits that end the command when it reaches
+	// them.
+	EndAtLimit []Limit `json:"end_at_limit,omitempty"`
 	// Timeout lowers the wall clock limit for this command; 0 leaves it.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// ContinueOnFailure lets the next command start when this one failed. The
@@ -103,6 +108,9 @@ type Source struct {
 	// a full ref or a commit, for SourceRepository.
 	Repository string `json:"repository,omitempty"`
 	Ref        string `json:"ref,omitempty"`
+	// Depth is how many commits of the history come with it; 0 is one, and -1
+	// all of them.
+	Depth int `json:"depth,omitempty"`
 }
 
 // Resolved is what the parts of a job turned out to be.

@@ -78,7 +78,7 @@ func (j *job) putRepository(ctx context.Context, src run.Source) *verdict {
 		return failed(run.CheckoutFailed, "this worker cannot fetch repositories; upload an archive")
 	}
 	got, err := j.w.deps.Repositories.Into(ctx, j.sandbox, checkout.Request{
-		Repository: src.Repository, Ref: src.Ref, MaxBytes: j.spec().Limits.DiskBytes, AppReads: j.tenant.Grants.Reads,
+		Repository: src.Repository, Ref: src.Ref, Depth: src.Depth, MaxBytes: j.spec().Limits.DiskBytes, AppReads: j.tenant.Grants.Reads,
 	})
 	var why *reason.Error
 	switch {

@@ -171,15 +171,37 @@ func (j *job) command(ctx context.Context, i int, cmd run.Command, log *stepLog)
 func (j *job) once(ctx context.Context, i int, cmd run.Command, log *stepLog) (execenv.Result, *verdict, error) {
 	id := fmt.Sprintf("step-%d", i)
 	x, err := j.sandbox.AttachExec(ctx, id)
+	found := log.resumed && err == nil
 	if !log.resumed || fault.Is(err, fault.NotFound) {
-		x, err = j.sandbox.Exec(ctx, execenv.ExecSpec{ID: id, Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Timeout: j.timeout(cmd)})
+		x, err = j.sandbox.Exec(ctx, execenv.ExecSpec{
+			ID: id, Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Stdin: len(cmd.Stdin) > 0,
+			EndAtLimit: cmd.EndAtLimit, Timeout: j.timeout(cmd),
+		})
 	}
 	if err != nil {
 		return execenv.Result{}, nil, err
 	}
 	log.resumed = true
 	defer j.killWhenCancelled(ctx, x)()
-	if v, err := log.follow(ctx, x); v != nil || err != nil {
+	following, stopFeeding := ctx, func() error { return nil }
+	switch {
+	case len(cmd.Stdin) == 0:
+	case !found:
+		following, stopFeeding = feed(ctx, x, cmd.Stdin)
+	default:
+		whole, err := fed(ctx, x)
+		if err != nil {
+			return execenv.Result{}, nil, err
+		}
+		if !whole {
+			return execenv.Result{}, j.lost("command %d: %v", i+1, errHalfFed), nil
+		}
+	}
+	v, err := log.follow(following, x)
+	if unfed := stopFeeding(); unfed != nil && v == nil {
+		return execenv.Result{}, j.lost("command %d: %v", i+1, unfed), nil
+	}
+	if v != nil || err != nil {
 		return execenv.Result{}, v, err
 	}
 	res, err := x.Wait(ctx)

@@ -91,7 +91,7 @@ func (c *C) tenant(q tenant.Quota) string {
 func spec() run.JobSpec {
 	return run.JobSpec{
 		Source:   run.Source{Kind: run.SourceNone},
-		Commands: []run.Command{{Argv: []string{"true", "\x01 ünï"}}, {Argv: []string{"false"}, Timeout: time.Second}},
+		Commands: []run.Command{{Argv: []string{"true", "\x01 ünï"}}, {Argv: []string{"false"}, Stdin: []byte("a\x00\xff"), EndAtLimit: []run.Limit{run.LimitDisk}, Timeout: time.Second}},
 		Image:    "default",
 		Env:      map[string]string{"A": "1"},
 		Limits:   run.Limits{MilliCPU: 1000, MemoryBytes: run.MiB},
