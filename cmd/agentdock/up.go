@@ -87,7 +87,7 @@ func (f *upFlags) up(cmd *cobra.Command) error {
 	defer stop()
 	return allinone.Run(ctx, allinone.Config{
 		Listen: f.listen, Data: f.data, ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir),
-		Settings: s, Log: log, Telemetry: t, Phase: console.phase,
+		Settings: s, Log: log, Telemetry: t, Phase: console.phase, Say: console.line,
 		Hidden: func(sockets []string) {
 			console.line("a container engine is hidden from all that runs here: " + strings.Join(sockets, ", "))
 		},

@@ -51,6 +51,8 @@ type Config struct {
 	// Hidden is told of sockets of container engines that were taken out of
 	// sight.
 	Hidden func(sockets []string)
+	// Say is told what is being done while the default image is made.
+	Say func(what string)
 	// Phase is told what begins, and the function it returns that it ended.
 	Phase func(what string) (ended func())
 	// Ready is called when requests are taken, Stopping when that is over.
@@ -95,7 +97,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := p.open(ctx); err != nil {
 		return err
 	}
-	if err := ensureImage(ctx, cfg.ImageDir, cfg.Settings.Image, cfg.Phase); err != nil {
+	if err := ensureImage(ctx, cfg.ImageDir, cfg.Settings.Image, cfg.Say); err != nil {
 		return err
 	}
 	execd := newExecd(cfg)

@@ -9,9 +9,9 @@ import (
 	"github.com/agentdock/agentdock/internal/image/ingest"
 )
 
-// ensureImage makes the default image if it is wanted and there is none.
-// Another one has to be there.
-func ensureImage(ctx context.Context, dir, name string, phase func(string) func()) error {
+// ensureImage makes the default image if it is wanted and there is none, and
+// says what it is at. Another image has to be there.
+func ensureImage(ctx context.Context, dir, name string, say func(string)) error {
 	s, err := image.Open(dir)
 	if err == nil {
 		if _, err = s.Resolve(name); err == nil {
@@ -25,9 +25,8 @@ func ensureImage(ctx context.Context, dir, name string, phase func(string) func(
 	if err != nil {
 		return err
 	}
-	ended := phase("making the default image, once, in about a minute")
-	defer ended()
-	_, _, err = ingest.BuildDefault(ctx, w, ingest.BuildOptions{Options: ingest.Options{Progress: func(what string) { phase(what)() }}})
+	say("making the default image, once, in about a minute")
+	_, _, err = ingest.BuildDefault(ctx, w, ingest.BuildOptions{Options: ingest.Options{Progress: say}})
 	if err != nil {
 		return fmt.Errorf("cannot make the default image: %w", err)
 	}

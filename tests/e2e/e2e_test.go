@@ -15,10 +15,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { scripts(t, "testdata") }
+
+// TestFreshMachine makes the default image, which takes a minute of the whole
+// machine: nothing else runs beside it.
+func TestFreshMachine(t *testing.T) { scripts(t, "testdata/fresh") }
+
+func scripts(t *testing.T, dir string) {
 	bin := binaries(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                "testdata",
+		Dir:                dir,
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			// A directory of its own for each script, so that what it leaves is

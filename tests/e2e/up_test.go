@@ -25,6 +25,10 @@ type platformKeyType struct{}
 
 var platformKey = platformKeyType{}
 
+// serveWithin is long enough to make the default image, on a machine that is
+// busy.
+const serveWithin = 10 * time.Minute
+
 var (
 	servesOn = regexp.MustCompile(`AgentDock serves on (\S+);`)
 	firstKey = regexp.MustCompile(`AGENTDOCK_API_KEY=(\S+)`)
@@ -43,6 +47,11 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	for _, name := range []string{"PATH", "AGENTDOCK_RUNTIME_DIR", "AGENTDOCK_IMAGE_DIR", "HOME"} {
 		environ = append(environ, name+"="+ts.Getenv(name))
+	}
+	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy"} { // to a mirror of packages
+		if value := os.Getenv(name); value != "" {
+			environ = append(environ, name+"="+value)
+		}
 	}
 	p := ts.Value(platformKey).(*platform)
 	p.cmd = exec.Command(filepath.Join(strings.Split(ts.Getenv("PATH"), ":")[0], "agentdock"),
@@ -63,7 +72,7 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 	case <-p.out.seen:
 	case <-p.ended:
 		ts.Fatalf("it ended before it served: %s: %s", p.cmd.ProcessState, p.out)
-	case <-time.After(time.Minute):
+	case <-time.After(serveWithin):
 		ts.Fatalf("it does not serve: %s", p.out)
 	}
 	ts.Setenv("AGENTDOCK_URL", servesOn.FindStringSubmatch(p.out.String())[1])
