@@ -19,6 +19,7 @@ if [[ ${1:-} == --tests ]]; then
 		"systemd|/usr/bin/systemd-analyze|checks the units, without running"
 		"postgresql|/usr/lib/postgresql/*/bin/postgres|is the database that tests use"
 		"redis-server|/usr/bin/redis-server|is the broker that tests use"
+		"npm|/usr/bin/npm|installs the clients that tests run against this platform"
 		"qemu-system-x86|/usr/bin/qemu-system-x86_64|boots a machine with the other version of cgroups"
 	)
 fi

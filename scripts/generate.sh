@@ -1,5 +1,5 @@
 #!/bin/sh
-# Regenerates the Go code of api/execd/v1/execd.proto and api/openapi.yaml. With
+# Regenerates the Go code of the .proto files and of api/openapi.yaml. With
 # --check it changes nothing and fails when what is committed differs. Versions
 # are pinned: other ones write other code.
 set -eu
@@ -26,7 +26,8 @@ mkdir -p "$work/out/api" "$work/out/internal/httpapi"
 PATH="$work/bin:$PATH" protoc -I . \
 	--go_out="$work/out" --go_opt=paths=source_relative \
 	--connect-go_out="$work/out" --connect-go_opt=paths=source_relative \
-	api/execd/v1/execd.proto
+	api/execd/v1/execd.proto \
+	internal/compat/e2b/processpb/process.proto internal/compat/e2b/filesystempb/filesystem.proto
 
 openapi() { # config, output
 	"$work/bin/oapi-codegen" -config "$1" -o "$work/out/$2" api/openapi.yaml
@@ -36,6 +37,8 @@ openapi internal/httpapi/server.cfg.yaml internal/httpapi/server.gen.go
 
 if [ "${1:-}" = --check ]; then
 	for f in api/execd/v1/execd.pb.go api/execd/v1/execdv1connect/execd.connect.go \
+		internal/compat/e2b/processpb/process.pb.go internal/compat/e2b/processpb/processpbconnect/process.connect.go \
+		internal/compat/e2b/filesystempb/filesystem.pb.go internal/compat/e2b/filesystempb/filesystempbconnect/filesystem.connect.go \
 		api/types.gen.go internal/httpapi/server.gen.go; do
 		if ! diff -q "$f" "$work/out/$f" >/dev/null 2>&1; then
 			echo "$f is not what the contract generates; run scripts/generate.sh and commit it" >&2

@@ -147,6 +147,14 @@ var importRules = []importRule{
 		Reason:   "what touches files of the host for a sandbox knows nothing else, so that it can be read as a whole",
 	},
 	{
+		Packages: []string{"./internal/compat/..."},
+		Ours: []string{"./internal/compat/...", "./internal/httpapi", "./internal/live", "./internal/livefiles", "./internal/guest/filewire",
+			"./internal/control", "./internal/store", "./internal/tenant", "./internal/run", "./internal/fault", "./internal/execenv"},
+		SDKs:     []string{anySDK},
+		NeverStd: []string{"database/sql/...", "os/..."},
+		Reason:   "clients of others get what the use cases give, through the same gate, and nothing else",
+	},
+	{
 		Packages: []string{"./internal/guest/filewire"},
 		NeverStd: []string{"net/..."},
 		Reason:   "both sides of the sandbox's boundary speak it, so it rests on the standard library alone",

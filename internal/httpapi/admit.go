@@ -15,10 +15,9 @@ import (
 	"github.com/agentdock/agentdock/internal/tenant"
 )
 
-// admit decides about a request by the table of routes, before anything of it
-// is done: whether there is such a route, who asks, whether he may, whether it
-// is too often, and whether it is well formed.
-func (a *API) admit(x *exchange) error {
+// admitLocal bounds the time for a request, and keeps web pages out where nobody
+// is asked for a key.
+func (a *API) admitLocal(x *exchange) error {
 	conn := http.NewResponseController(x.w)
 	// What is not read within this time is not waited for, not even to throw
 	// it away after a refusal.
@@ -30,6 +29,14 @@ func (a *API) admit(x *exchange) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// admit decides about a request by the table of routes, before anything of it
+// is done: whether there is such a route, who asks, whether he may, whether it
+// is too often, and whether it is well formed.
+func (a *API) admit(x *exchange) error {
+	conn := http.NewResponseController(x.w)
 	if x.r.URL.RawPath != "" {
 		return notFound() // an escape that matters: no path of ours has one
 	}

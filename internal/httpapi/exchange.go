@@ -83,6 +83,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	defer a.finish(x)
+	if err := a.admitLocal(x); err != nil {
+		a.fail(x.w, x.r, err)
+		return
+	}
+	if a.cfg.Facade != nil && a.cfg.Facade.Claims(x.r) {
+		a.serveFacade(x)
+		return
+	}
 	if err := a.admit(x); err != nil {
 		a.fail(x.w, x.r, err)
 		return

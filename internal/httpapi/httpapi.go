@@ -38,6 +38,8 @@ type Config struct {
 	// Around, if set, sees each request before this package and its answer
 	// after; RouteOf names the route.
 	Around func(http.Handler) http.Handler
+	// Facade, if set, serves what it claims.
+	Facade Facade
 	// TLS, if set, has the certificate to serve with.
 	TLS    *tls.Config
 	Timing Timing

@@ -137,6 +137,17 @@ func (s *Sandboxes) remove(ctx context.Context, box run.Sandbox) error {
 // wrong token of one that lives is control.Unauthenticated. An id is random
 // enough that nobody finds one by asking.
 func (s *Sandboxes) CallerOf(ctx context.Context, id, token, remote string) (control.Caller, run.Sandbox, error) {
+	return s.CallerBy(ctx, id, remote, func(want string) error {
+		if subtle.ConstantTimeCompare([]byte(token), []byte(want)) != 1 {
+			return fault.New(control.Unauthenticated, "the access token is not valid for this sandbox")
+		}
+		return nil
+	})
+}
+
+// CallerBy is CallerOf for whoever shows something that was made with the token,
+// such as a signature; check says whether it was.
+func (s *Sandboxes) CallerBy(ctx context.Context, id, remote string, check func(token string) error) (control.Caller, run.Sandbox, error) {
 	if !isID(id) {
 		return control.Caller{}, run.Sandbox{}, noSuch(id)
 	}
@@ -146,8 +157,13 @@ func (s *Sandboxes) CallerOf(ctx context.Context, id, token, remote string) (con
 		return control.Caller{}, run.Sandbox{}, noSuch(id)
 	case err != nil:
 		return control.Caller{}, run.Sandbox{}, err
-	case box.AccessToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(box.AccessToken)) != 1:
-		return control.Caller{}, run.Sandbox{}, fault.New(control.Unauthenticated, "the access token is not valid for this sandbox")
+	case box.AccessToken == "":
+		return control.Caller{}, run.Sandbox{}, fault.New(control.Unauthenticated, "the sandbox has no access token")
+	}
+	if err := check(box.AccessToken); err != nil {
+		return control.Caller{}, run.Sandbox{}, err
+	}
+	switch {
 	case owner.Disabled:
 		return control.Caller{}, run.Sandbox{}, fault.New(fault.Denied, "the tenant is disabled")
 	}
