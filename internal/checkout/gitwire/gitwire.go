@@ -86,19 +86,41 @@ func (s *Session) Format() string { return s.format }
 func (s *Session) host() string { return s.remote.URL.Host }
 
 // errRedirect stands for one that is not followed.
-type errRedirect struct{ to *url.URL }
-
-func (e errRedirect) Error() string {
-	return fmt.Sprintf("a redirect to %s://%s", reason.Clean(e.to.Scheme), reason.Clean(e.to.Host))
+type errRedirect struct {
+	code reason.Code
+	what string
 }
 
+func (e errRedirect) Error() string { return e.what }
+
 // checkRedirect keeps requests, and with them the credentials, on the server
-// that the caller named. Only the first request, which has no body, may be sent
-// on at all.
+// that the caller named. There, the first request, which has no body, may be
+// sent on a few times: so servers lead from a repository's old name to its new
+// one. A token opens one repository, whatever the name, so it reads nothing more
+// by that.
 func (s *Session) checkRedirect(req *http.Request, via []*http.Request) error {
-	same := req.URL.Scheme == "https" && req.URL.Host == s.remote.URL.Host && req.URL.User == nil
-	if !same || via[0].Method != http.MethodGet || len(via) > maxRedirects {
-		return errRedirect{req.URL}
+	to, err := egress.Authority(req.URL)
+	here, hereErr := egress.Authority(s.remote.URL)
+	moved := func(how string) error {
+		return errRedirect{reason.Moved, "a redirect to another URL of its own " + how}
+	}
+	switch {
+	case err != nil || hereErr != nil || to != here:
+		return errRedirect{reason.HostRefused, fmt.Sprintf("a redirect to %s://%s", reason.Clean(req.URL.Scheme), reason.Clean(req.URL.Host))}
+	case req.URL.Scheme != "https":
+		return moved("that is not HTTPS")
+	case req.URL.User != nil:
+		return moved("with credentials in it")
+	case via[0].Method != http.MethodGet:
+		return moved("in the middle of a fetch")
+	case len(via) > maxRedirects:
+		return moved(fmt.Sprintf("for the %dth time", len(via)))
+	}
+	// In another spelling, the server would be taken for another one and given
+	// no credentials.
+	req.URL.Host = s.remote.URL.Host
+	if s.remote.Authorize != nil {
+		s.remote.Authorize(req)
 	}
 	return nil
 }
@@ -136,7 +158,7 @@ func (s *Session) failure(ctx context.Context, err error) error {
 	case reason.Of(err) != "":
 		return err
 	case errors.As(err, &redirect):
-		return reason.New(reason.HostRefused, "%s answers with %v, which is not followed; name the repository's own URL", s.host(), redirect)
+		return reason.New(redirect.code, "%s answers with %v, which is not followed; name the repository by the URL it has now", s.host(), redirect)
 	case errors.Is(err, egress.ErrRefused):
 		return reason.New(reason.HostRefused, "%s is at an address that is private, local or reserved; the operator can allow its network", s.host())
 	case errors.Is(err, errMalformed):
@@ -149,9 +171,11 @@ func (s *Session) failure(ctx context.Context, err error) error {
 func (s *Session) expect(resp *http.Response, contentType string) error {
 	switch code := resp.StatusCode; {
 	case code == http.StatusOK:
+	case code == http.StatusUnauthorized && s.remote.Authorize != nil:
+		return reason.New(reason.TokenRefused, "%s does not accept the token that was made for the repository (status 401): it was revoked, or the App was suspended or removed meanwhile", s.host())
 	case code == http.StatusUnauthorized, code == http.StatusNotFound, code == http.StatusGone:
 		if s.remote.Authorize != nil {
-			return reason.New(reason.NotFound, "%s has no such repository, or the credentials made for it are not accepted (status %d)", s.host(), code)
+			return reason.New(reason.NotFound, "%s has no such repository (status %d)", s.host(), code)
 		}
 		return reason.New(reason.NotFound, "%s has no such public repository (status %d); a private one takes a GitHub App that is installed there and a grant to use it", s.host(), code)
 	case code == http.StatusForbidden:

@@ -280,60 +280,6 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestRedirects: credentials stay on the server that was named.
-func TestRedirects(t *testing.T) {
-	g := checkouttest.Start(t)
-	r := g.Repo("acme", "new")
-	r.Commit("refs/heads/main", r.Tree(r.File("a", "1")))
-	away := checkouttest.Start(t)
-	away.Git = func(_ http.ResponseWriter, r *http.Request) bool {
-		t.Errorf("a request arrived elsewhere, with credentials: %v", r.Header.Get("Authorization") != "")
-		return false
-	}
-	open := func(to string, post bool) error {
-		g.Git = func(w http.ResponseWriter, r *http.Request) bool {
-			rest, old := strings.CutPrefix(r.URL.Path, "/acme/old")
-			if !old || post != (r.Method == http.MethodPost) {
-				if post && old {
-					r.URL.Path = "/acme/new" + rest
-				}
-				return false
-			}
-			if !strings.Contains(to, "?") {
-				to += rest + "?" + r.URL.RawQuery
-			}
-			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
-			return true
-		}
-		rem := remote(t, g, "/acme/old")
-		rem.Authorize = func(*http.Request) {}
-		_, _, err := fetch(context.Background(), rem, "", 1, &bytes.Buffer{})
-		return err
-	}
-	if err := open(g.URL+"/acme/new", false); err != nil {
-		t.Errorf("to another name on the server: %v", err)
-	}
-	for name, tc := range map[string]struct {
-		to   string
-		post bool
-	}{
-		"another server":      {away.URL + "/acme/new", false},
-		"the metadata server": {"http://169.254.169.254/latest/meta-data", false},
-		"without TLS":         {strings.Replace(g.URL, "https", "http", 1) + "/acme/new", false},
-		"with credentials":    {strings.Replace(g.URL, "https://", "https://user:password@", 1) + "/acme/new", false},
-		"in a circle":         {g.URL + "/acme/old", false},
-		"of the second call":  {g.URL + "/acme/new", true},
-		"a local file":        {"file:///etc/passwd", false},
-	} {
-		if err := open(tc.to, tc.post); reason.Of(err) != reason.HostRefused || strings.Contains(err.Error(), "password") {
-			t.Errorf("%s: %v (%s)", name, err, reason.Of(err))
-		}
-	}
-	if err := open(g.URL+"/elsewhere?x", false); reason.Of(err) == "" {
-		t.Errorf("to a page that is no repository: %v", err)
-	}
-}
-
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	g := checkouttest.Start(t)
 	rem := remote(t, g, "/acme/app")

@@ -20,6 +20,7 @@ type Code string
 const (
 	BadSource        Code = "bad_source"
 	HostRefused      Code = "host_refused"
+	Moved            Code = "repository_moved"
 	NotFound         Code = "repository_not_found"
 	RefNotFound      Code = "ref_not_found"
 	RefAmbiguous     Code = "ref_ambiguous"
@@ -28,6 +29,8 @@ const (
 	NotInstalled     Code = "app_not_installed"
 	Suspended        Code = "app_suspended"
 	PermissionDenied Code = "permission_denied"
+	TokenRefused     Code = "token_refused"
+	TokenExpired     Code = "token_expired"
 	RateLimited      Code = "rate_limited"
 	Unavailable      Code = "server_unavailable"
 	TimedOut         Code = "timed_out"
@@ -48,7 +51,8 @@ type About struct {
 func Table() []About {
 	return []About{
 		{BadSource, "the URL or the ref is not one that can be fetched; nothing was asked of any server", fault.Invalid},
-		{HostRefused, "the server is at a private, local or metadata address, or sends elsewhere", fault.Denied},
+		{HostRefused, "the server is at a private, local or metadata address, or sends to another server", fault.Denied},
+		{Moved, "the server sends to another URL of its own in a way that is not followed, as for a repository that was renamed; name it by the URL it has now", fault.Invalid},
 		{NotFound, "there is no such repository, or it is not public and nothing allows reading it", fault.NotFound},
 		{RefNotFound, "the repository has no such branch, tag, ref or commit", fault.NotFound},
 		{RefAmbiguous, "a branch and a tag have that name; a full ref tells them apart", fault.Invalid},
@@ -56,7 +60,9 @@ func Table() []About {
 		{ClockSkew, "GitHub refuses the App's signature because the clocks differ", fault.Denied},
 		{NotInstalled, "the GitHub App is not installed where the repository is, or there is no such repository", fault.NotFound},
 		{Suspended, "the App's installation is suspended", fault.Denied},
-		{PermissionDenied, "the installation does not give read access to the repository's contents, or gave something else than was asked for", fault.Denied},
+		{PermissionDenied, "the installation does not give read access to the repository's contents", fault.Denied},
+		{TokenRefused, "the token that GitHub made is not what was asked for and was not used, or the server does not accept it", fault.Denied},
+		{TokenExpired, "the token that reads the repository expired before the fetch was over", fault.Unavailable},
 		{RateLimited, "the server asks for a pause; the message says until when, if the server does", fault.Exhausted},
 		{Unavailable, "the server cannot be reached, is not who its certificate should say, or fails", fault.Unavailable},
 		{TimedOut, "the time limit of the checkout passed", fault.Unavailable},
@@ -70,6 +76,8 @@ func Table() []About {
 type Error struct {
 	Code  Code
 	fault *fault.Error
+	// cause is found in the chain even where its text adds nothing.
+	cause error
 }
 
 // New makes an error whose whole text is fit for the job's owner.
@@ -79,19 +87,33 @@ func New(code Code, format string, args ...any) *Error {
 
 // Wrap makes an error around a cause, which is for the operator.
 func Wrap(code Code, cause error, format string, args ...any) *Error {
-	f := &fault.Error{Code: fault.Internal, Message: "cannot check out: " + fmt.Sprintf(format, args...), Cause: cause}
+	return build(code, prefix+fmt.Sprintf(format, args...), cause)
+}
+
+// build makes an error that is one line and says each thing once.
+func build(code Code, message string, cause error) *Error {
+	message = oneLine(message)
+	f := &fault.Error{Code: fault.Internal, Message: message}
+	if cause != nil {
+		f.Cause = detail(message, cause)
+	}
 	for _, a := range Table() {
 		if a.Code == code {
 			f.Code = a.fault
 		}
 	}
-	return &Error{Code: code, fault: f}
+	return &Error{Code: code, fault: f, cause: cause}
 }
 
 func (e *Error) Error() string { return e.fault.Error() }
 
 // Unwrap gives callers that know faults one.
-func (e *Error) Unwrap() error { return e.fault }
+func (e *Error) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.fault}
+	}
+	return []error{e.fault, e.cause}
+}
 
 // Message is the text without the cause.
 func (e *Error) Message() string { return e.fault.Message }
