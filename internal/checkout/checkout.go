@@ -58,7 +58,7 @@ func New(cfg Config) (*Checkout, error) {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, defaultMaxBytes)
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	if err := sweepSpools(cfg.Dir); err != nil {
-		return nil, fmt.Errorf("cannot prepare the directory for repositories: %w", err)
+		return nil, reason.Line(fmt.Errorf("cannot prepare the directory for repositories: %w", err))
 	}
 	return &Checkout{cfg: cfg}, nil
 }
@@ -114,12 +114,21 @@ type Fetched struct {
 	timeout  time.Duration
 }
 
+// Origin is the one spelling of the repository's URL.
+func (f *Fetched) Origin() string { return f.origin }
+
 // Close frees the pack.
 func (f *Fetched) Close() error { return f.pack.Close() }
 
 // Fetch gets the repository from its server. The token it may take exists only
-// during the call.
+// during the call; if it could not be revoked, the error wraps a
+// githubapp.Unrevoked that says until when it lives on.
 func (c *Checkout) Fetch(ctx context.Context, req Request) (*Fetched, error) {
+	f, err := c.fetchWithToken(ctx, req)
+	return f, reason.Line(err)
+}
+
+func (c *Checkout) fetchWithToken(ctx context.Context, req Request) (*Fetched, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
@@ -143,18 +152,11 @@ func (c *Checkout) Fetch(ctx context.Context, req Request) (*Fetched, error) {
 	if notInstalled != nil && reason.Of(err) == reason.NotFound {
 		err = notInstalled // it is not public either, so that is the reason
 	}
-	err = withoutToken(timedOut(ctx, err, c.cfg.Timeout), token)
-	if token != nil {
-		// Also when the caller has gone: the token must end now, not in an hour.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTime)
-		defer cancel()
-		if revokeErr := c.cfg.App.Revoke(last, token); revokeErr != nil && err == nil {
-			err = reason.Wrap(reason.Of(revokeErr), revokeErr, "the token that was made for this could not be revoked")
-		}
-	}
+	err = withoutToken(timedOut(ctx, expired(err, token), c.cfg.Timeout), token)
+	err = c.revoke(ctx, err, token)
 	if err != nil {
 		if f != nil {
-			err = errors.Join(err, f.Close())
+			err = reason.Also(err, f.Close())
 		}
 		return nil, err
 	}
@@ -199,7 +201,7 @@ func (c *Checkout) fetch(ctx context.Context, remote gitwire.Remote, req Request
 	}
 	fetched, err := session.Fetch(ctx, target, depth(req.Depth), pack)
 	if err != nil {
-		return nil, errors.Join(err, pack.Close())
+		return nil, reason.Also(err, pack.Close())
 	}
 	return &Fetched{
 		Result: Result{Commit: target.Commit, Ref: target.Ref, Bytes: pack.size},
@@ -217,12 +219,44 @@ func depth(asked int) int {
 	return max(asked, 0)
 }
 
+// revoke ends the token of a fetch that ended with err. It does so also when the
+// caller has gone: the token must end now, not in an hour.
+func (c *Checkout) revoke(ctx context.Context, err error, token *githubapp.Token) error {
+	if token == nil {
+		return err
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTime)
+	defer cancel()
+	unrevoked := c.cfg.App.Revoke(last, token)
+	var left *githubapp.Unrevoked
+	if err == nil && errors.As(unrevoked, &left) {
+		return reason.Wrap(left.Code, left, "%s", left.Message())
+	}
+	return reason.Also(err, unrevoked)
+}
+
+// clocks is by how much ours and the server's may differ.
+const clocks = time.Minute
+
+// expired tells a token that ended during the fetch from one that somebody else
+// has ended.
+func expired(err error, token *githubapp.Token) error {
+	if token == nil || reason.Of(err) != reason.TokenRefused || time.Until(token.Expires) > clocks {
+		return err
+	}
+	return reason.Wrap(reason.TokenExpired, err, "the token that reads the repository expired at %s, before the fetch was over", token.Expires.UTC().Format(time.RFC3339))
+}
+
 // timedOut tells our own time limit from the end of the caller's context.
 func timedOut(ctx context.Context, err error, limit time.Duration) error {
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return reason.New(reason.TimedOut, "it took longer than %s", limit)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return err
 	}
-	return err
+	var left *githubapp.Unrevoked
+	if errors.As(err, &left) {
+		return reason.Also(reason.New(reason.TimedOut, "it took longer than %s", limit), left)
+	}
+	return reason.New(reason.TimedOut, "it took longer than %s", limit)
 }
 
 // withoutToken keeps a server from having its own words, with the token in

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/agentdock/agentdock/fixtures"
+	"github.com/agentdock/agentdock/internal/checkout/reason"
 	"github.com/agentdock/agentdock/internal/dirpack"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -25,8 +26,12 @@ type Fixture struct{}
 // Into looks at the request as a Checkout does, and leaves it at that. There is
 // no commit.
 func (Fixture) Into(ctx context.Context, sb execenv.Sandbox, req Request) (Result, error) {
+	return Result{}, reason.Line(putFixture(ctx, sb, req))
+}
+
+func putFixture(ctx context.Context, sb execenv.Sandbox, req Request) error {
 	if err := req.Validate(); err != nil {
-		return Result{}, err
+		return err
 	}
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
@@ -40,13 +45,13 @@ func (Fixture) Into(ctx context.Context, sb execenv.Sandbox, req Request) (Resul
 	packErr := <-packed
 	switch {
 	case ctx.Err() != nil:
-		return Result{}, ctx.Err()
+		return ctx.Err()
 	case fault.Is(putErr, fault.Exhausted):
-		return Result{}, doesNotFit(putErr)
+		return doesNotFit(putErr)
 	case putErr != nil:
-		return Result{}, fmt.Errorf("cannot send the sample repository into the sandbox: %w", putErr)
+		return fmt.Errorf("cannot send the sample repository into the sandbox: %w", putErr)
 	case errors.Is(packErr, errNotTaken):
-		return Result{}, nil
+		return nil
 	}
-	return Result{}, packErr
+	return packErr
 }

@@ -18,6 +18,10 @@ import (
 // Into puts the repository into the workspace of a sandbox, which must be
 // untouched, and checks it out there.
 func (f *Fetched) Into(ctx context.Context, sb execenv.Sandbox) error {
+	return reason.Line(f.into(ctx, sb))
+}
+
+func (f *Fetched) into(ctx context.Context, sb execenv.Sandbox) error {
 	limited, cancel := context.WithDeadline(ctx, f.deadline)
 	defer cancel()
 	name, err := f.packName()

@@ -8,11 +8,17 @@ import (
 
 	"github.com/agentdock/agentdock/internal/checkout/egress"
 	"github.com/agentdock/agentdock/internal/checkout/githubapp"
+	"github.com/agentdock/agentdock/internal/checkout/reason"
 	"github.com/agentdock/agentdock/internal/settings"
 )
 
 // Open makes what the settings describe. agent names us to servers.
 func Open(s settings.Checkout, agent string) (Repositories, error) {
+	r, err := open(s, agent)
+	return r, reason.Line(err)
+}
+
+func open(s settings.Checkout, agent string) (Repositories, error) {
 	if s.CheckoutMode == settings.CheckoutFixture {
 		return Fixture{}, nil
 	}

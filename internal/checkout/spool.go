@@ -37,7 +37,7 @@ func newSpool(dir string, limit int64) (*spool, error) {
 		return nil, err
 	}
 	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, reason.Also(err, f.Close())
 	}
 	return &spool{file: f, limit: limit}, nil
 }

@@ -315,7 +315,13 @@ func (r *Report) checkoutFailed(err error) error {
 
 func (r *Report) cancelledEarly(ctx context.Context) {
 	if r.Err != nil && r.Result == nil && ctx.Err() != nil {
+		evidence := "before the command was started"
+		// What lives on must be known, whoever gave up.
+		var left interface{ LivesOn() string }
+		if errors.As(r.Err, &left) {
+			evidence += "; " + left.LivesOn()
+		}
 		r.Err = nil
-		r.Result = &execenv.Result{Outcome: run.Outcome{Kind: run.Cancelled, Evidence: "before the command was started"}}
+		r.Result = &execenv.Result{Outcome: run.Outcome{Kind: run.Cancelled, Evidence: evidence}}
 	}
 }

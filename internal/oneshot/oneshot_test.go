@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -226,6 +227,26 @@ func TestCancelWhileCreating(t *testing.T) {
 	var o output
 	r := Run(ctx, env, request("true"), o.sinks())
 	if r.ExitStatus() != StatusCancelled || r.state() != "cancelled" || !strings.Contains(r.Line(), "before the command was started") {
+		t.Errorf("status %d: %s", r.ExitStatus(), r.Line())
+	}
+}
+
+// livesOn is what a checkout says of a token that it could not end.
+type livesOn struct{ error }
+
+func (livesOn) LivesOn() string { return "a token opens it until noon" }
+
+func TestCancelDuringACheckoutSaysWhatLivesOn(t *testing.T) {
+	env := overTheWire(t, fake.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	req := request("true")
+	req.Checkout = func(context.Context, execenv.Sandbox) (string, error) {
+		cancel()
+		return "", fmt.Errorf("ended: %w", livesOn{context.Canceled})
+	}
+	var o output
+	r := Run(ctx, env, req, o.sinks())
+	if r.ExitStatus() != StatusCancelled || !strings.Contains(r.Line(), "a token opens it until noon") {
 		t.Errorf("status %d: %s", r.ExitStatus(), r.Line())
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentdock/agentdock/fixtures"
 	"github.com/agentdock/agentdock/internal/checkout"
+	"github.com/agentdock/agentdock/internal/checkout/githubapp"
 	"github.com/agentdock/agentdock/internal/checkout/reason"
 	"github.com/agentdock/agentdock/internal/dirpack"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -80,6 +81,11 @@ func (j *job) putRepository(ctx context.Context, src run.Source) *verdict {
 	got, err := j.w.deps.Repositories.Into(ctx, j.sandbox, checkout.Request{
 		Repository: src.Repository, Ref: src.Ref, Depth: src.Depth, MaxBytes: j.spec().Limits.DiskBytes, AppReads: j.tenant.Grants.Reads,
 	})
+	var left *githubapp.Unrevoked
+	if errors.As(err, &left) {
+		// Also where nobody asks any more why the job ended.
+		j.log.Warn("a token lives on", "until", left.Until, "error", left)
+	}
 	var why *reason.Error
 	switch {
 	case err == nil:

@@ -124,6 +124,15 @@ func (g *GitHub) Tokens() []string {
 	return all
 }
 
+// Expire lets every token's time be over.
+func (g *GitHub) Expire() {
+	g.Lock()
+	defer g.Unlock()
+	for _, t := range g.tokens {
+		t.expires = time.Now()
+	}
+}
+
 // Used counts the requests that tokens have opened repositories for.
 func (g *GitHub) Used() (n int) {
 	g.Lock()

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/checkout/egress"
 	"github.com/agentdock/agentdock/internal/checkout/reason"
 )
 
@@ -85,13 +86,16 @@ func base(what, text string) (*url.URL, error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("cannot act as a GitHub App: the %s URL must be https://HOST[/PATH]", what)
 	}
+	if u.Host, err = egress.Authority(u); err != nil {
+		return nil, fmt.Errorf("cannot act as a GitHub App: the %s URL %w", what, err)
+	}
 	return u, nil
 }
 
 // Serves reports whether repositories of that URL are on the App's GitHub, and
 // which one it is.
 func (a *App) Serves(u *url.URL) (owner, name string, ok bool) {
-	if !strings.EqualFold(u.Host, a.web.Host) {
+	if host, err := egress.Authority(u); err != nil || host != a.web.Host {
 		return "", "", false
 	}
 	path, under := strings.CutPrefix(u.Path, strings.TrimSuffix(a.web.Path, "/")+"/")
@@ -149,7 +153,7 @@ func (a *App) Mint(ctx context.Context, owner, name string) (*Token, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.Revoke(detached, token))
+		return nil, reason.Also(err, a.Revoke(detached, token))
 	}
 	return token, nil
 }
@@ -164,24 +168,10 @@ func accept(raw json.RawMessage, owner, name string) (*Token, error) {
 	token := &Token{secret: []byte(only.Token)}
 	var answer grant
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return token, reason.New(reason.Unavailable, "GitHub's answer to the request for a token is not what it should be")
+		return token, reason.New(reason.TokenRefused, "GitHub's answer to the request for a token is not what it should be; what it may hold was not used")
 	}
 	token.Expires = answer.ExpiresAt
 	return token, answer.check(owner, name, time.Now())
-}
-
-// Revoke makes the token worthless, and drops it whether that succeeds or not.
-func (a *App) Revoke(ctx context.Context, t *Token) error {
-	defer t.Drop()
-	if len(t.secret) == 0 {
-		return nil
-	}
-	at := call{app: a, as: "Bearer " + string(t.secret)}
-	err := at.do(ctx, http.MethodDelete, "/installation/token", nil, nil)
-	if reason.Of(err) == reason.AppRefused {
-		return nil // it had expired
-	}
-	return err
 }
 
 // grant is the answer to the request for a token.
@@ -198,7 +188,7 @@ type grant struct {
 // used.
 func (g grant) check(owner, name string, now time.Time) error {
 	wrong := func(what string) error {
-		return reason.New(reason.PermissionDenied, "the token that GitHub made %s; it was not used", what)
+		return reason.New(reason.TokenRefused, "the token that GitHub made %s; it was not used", what)
 	}
 	if g.Token == "" {
 		return wrong("is empty")
@@ -214,12 +204,19 @@ func (g grant) check(owner, name string, now time.Time) error {
 		}
 	}
 	if g.Permissions["contents"] != "read" {
-		return wrong("does not read the contents of a repository")
+		return reason.New(reason.PermissionDenied, "the token that GitHub made does not read the contents of a repository; give the App the permission, and have its owner accept it")
 	}
 	if len(g.Repositories) != 1 || !strings.EqualFold(g.Repositories[0].FullName, owner+"/"+name) {
 		return wrong("is not for this repository alone")
 	}
-	if life := g.ExpiresAt.Sub(now); life > 2*time.Hour {
+	// GitHub's live for an hour. Clocks differ by minutes at most, or the App's
+	// signature would not have been taken.
+	switch life := g.ExpiresAt.Sub(now); {
+	case g.ExpiresAt.IsZero():
+		return wrong("has no time at which it expires")
+	case life <= 0:
+		return wrong("has expired already")
+	case life > 2*time.Hour:
 		return wrong("lives too long")
 	}
 	return nil
@@ -229,6 +226,7 @@ func (g grant) check(owner, name string, now time.Time) error {
 type call struct {
 	app        *App
 	as         string // Authorization
+	byToken    bool   // and not by the App's signature
 	repository string // for messages
 }
 

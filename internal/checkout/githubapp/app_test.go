@@ -70,19 +70,6 @@ func TestATokenForOneRepository(t *testing.T) {
 	}
 }
 
-func TestEndingAnExpiredTokenIsNoError(t *testing.T) {
-	g := start(t)
-	g.TokenLife = -time.Second
-	token, err := g.App().Mint(context.Background(), "acme", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.App().Revoke(context.Background(), token); err != nil {
-		t.Error(err)
-	}
-}
-
-// answer makes the API give that one.
 // A token that was made while its caller gave up, or in an answer that cannot be
 // used, is revoked.
 func TestATokenThatIsNotUsedIsRevoked(t *testing.T) {
@@ -137,6 +124,7 @@ func TestATokenIsFoundInEveryForm(t *testing.T) {
 	}
 }
 
+// answer makes the API give that one.
 func answer(status int, message string, headers ...string) func(g *checkouttest.GitHub) {
 	return func(g *checkouttest.GitHub) {
 		g.API = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -186,7 +174,7 @@ func TestRefusals(t *testing.T) {
 		"429":     {change: answer(429, ""), want: reason.RateLimited, says: "limit"},
 		"403":     {change: answer(403, "Resource not accessible by integration"), want: reason.PermissionDenied, says: "denies"},
 		"422":     {change: answer(422, "The permissions requested are not granted to this installation."), want: reason.PermissionDenied, says: "permission"},
-		"renamed": {change: answer(301, "Moved Permanently", "Location", "https://192.0.2.1/"), want: reason.NotFound, says: "new name"},
+		"renamed": {change: answer(301, "Moved Permanently", "Location", "https://192.0.2.1/"), want: reason.Moved, says: "new name"},
 		"500":     {change: answer(500, "Server Error"), want: reason.Unavailable, says: "status 500"},
 		"no JSON": {change: func(g *checkouttest.GitHub) {
 			g.API = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -194,23 +182,29 @@ func TestRefusals(t *testing.T) {
 				return true
 			}
 		}, want: reason.Unavailable, says: "not what it should be"},
-		"more rights": {change: grant(func(a map[string]any) { a["permissions"] = map[string]string{"contents": "write", "metadata": "read"} }), want: reason.PermissionDenied, says: "may do more"},
+		"more rights": {change: grant(func(a map[string]any) { a["permissions"] = map[string]string{"contents": "write", "metadata": "read"} }), want: reason.TokenRefused, says: "may do more"},
 		"other rights": {change: grant(func(a map[string]any) {
 			a["permissions"] = map[string]string{"contents": "read", "issues": "read"}
-		}), want: reason.PermissionDenied, says: "may do more"},
+		}), want: reason.TokenRefused, says: "may do more"},
 		"no rights": {change: grant(func(a map[string]any) { a["permissions"] = map[string]string{"metadata": "read"} }), want: reason.PermissionDenied, says: "does not read"},
 		"all repositories": {change: grant(func(a map[string]any) { delete(a, "repositories") }),
-			want: reason.PermissionDenied, says: "not for this repository alone"},
+			want: reason.TokenRefused, says: "not for this repository alone"},
 		"two repositories": {change: grant(func(a map[string]any) {
 			a["repositories"] = []any{map[string]any{"full_name": "acme/app"}, map[string]any{"full_name": "acme/other"}}
-		}), want: reason.PermissionDenied, says: "not for this repository alone"},
+		}), want: reason.TokenRefused, says: "not for this repository alone"},
 		"another repository": {change: grant(func(a map[string]any) {
 			a["repositories"] = []any{map[string]any{"full_name": "acme/other"}}
-		}), want: reason.PermissionDenied, says: "not for this repository alone"},
-		"for ever": {change: grant(func(a map[string]any) { a["expires_at"] = time.Now().Add(100 * time.Hour) }), want: reason.PermissionDenied, says: "too long"},
-		"no token": {change: grant(func(a map[string]any) { a["token"] = "" }), want: reason.PermissionDenied, says: "empty"},
+		}), want: reason.TokenRefused, says: "not for this repository alone"},
+		"for ever":         {change: grant(func(a map[string]any) { a["expires_at"] = time.Now().Add(100 * time.Hour) }), want: reason.TokenRefused, says: "too long"},
+		"without an end":   {change: grant(func(a map[string]any) { delete(a, "expires_at") }), want: reason.TokenRefused, says: "no time at which it expires"},
+		"an end of null":   {change: grant(func(a map[string]any) { a["expires_at"] = nil }), want: reason.TokenRefused, says: "no time at which it expires"},
+		"an end long ago":  {change: grant(func(a map[string]any) { a["expires_at"] = "1970-01-01T00:00:00Z" }), want: reason.TokenRefused, says: "expired already"},
+		"an end never":     {change: grant(func(a map[string]any) { a["expires_at"] = "9999-12-31T23:59:59Z" }), want: reason.TokenRefused, says: "too long"},
+		"an end in words":  {change: grant(func(a map[string]any) { a["expires_at"] = "soon" }), want: reason.TokenRefused, says: "not what it should be"},
+		"an end in number": {change: grant(func(a map[string]any) { a["expires_at"] = 1 << 40 }), want: reason.TokenRefused, says: "not what it should be"},
+		"no token":         {change: grant(func(a map[string]any) { a["token"] = "" }), want: reason.TokenRefused, says: "empty"},
 		"a header in the token": {change: grant(func(a map[string]any) { a["token"] = "x\r\nX-Other: y" }),
-			want: reason.PermissionDenied, says: "malformed"},
+			want: reason.TokenRefused, says: "malformed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := start(t)

@@ -15,6 +15,11 @@ import (
 // of a refusal.
 const mostSkew = 30 * time.Second
 
+// errNoToken is the answer to a token that opens nothing: it has expired, was
+// revoked, or never was one. Unlike a signature's, a token's life is measured by
+// GitHub's clock alone, so another clock is no reason for it.
+var errNoToken = errors.New("GitHub knows no such token")
+
 // refused says why a call was, from the status, the headers, and GitHub's own
 // words, which are only searched and passed on to the operator.
 func (c call) refused(resp *http.Response, body []byte) error {
@@ -28,8 +33,12 @@ func (c call) refused(resp *http.Response, body []byte) error {
 		cause = errors.New("GitHub answers " + strconv.Itoa(resp.StatusCode) + " and repeats the credential")
 	}
 	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized && c.byToken:
+		return errNoToken
 	case limited(resp, words):
 		return reason.Wrap(reason.RateLimited, cause, "GitHub's limit of requests is reached%s", until(resp, time.Now()))
+	case c.byToken:
+		return reason.Wrap(reason.Unavailable, cause, "GitHub does not revoke the token (status %d)", code)
 	case strings.Contains(words, "suspended"):
 		return suspended(c.repository)
 	case code == http.StatusUnauthorized:
@@ -44,7 +53,7 @@ func (c call) refused(resp *http.Response, body []byte) error {
 	case code == http.StatusForbidden:
 		return reason.Wrap(reason.PermissionDenied, cause, "GitHub denies the App access to %s", c.repository)
 	case code/100 == 3:
-		return reason.Wrap(reason.NotFound, cause, "%s was renamed or moved; use its new name", c.repository)
+		return reason.Wrap(reason.Moved, cause, "%s was renamed or moved; use its new name", c.repository)
 	}
 	return reason.Wrap(reason.Unavailable, cause, "GitHub's API fails (status %d)", resp.StatusCode)
 }
