@@ -231,19 +231,36 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A server that sends the signature back gets no echo of it into an error.
+// A server that sends a credential back, in whatever form, gets no echo of it
+// into an error.
 func TestAnEchoedCredentialIsLeftOut(t *testing.T) {
-	g := start(t)
-	var sent string
-	g.API = func(w http.ResponseWriter, r *http.Request) bool {
-		sent = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(map[string]string{"message": "you sent " + sent})
-		return true
-	}
-	_, err := g.App().Mint(context.Background(), "acme", "app")
-	if sent == "" || reason.Of(err) != reason.PermissionDenied || strings.Contains(err.Error(), sent[:20]) {
-		t.Errorf("err = %v", err)
+	for name, form := range map[string]func(string) string{
+		"as it is": func(s string) string { return s }, "in lower case": strings.ToLower, "a piece": func(s string) string { return s[len(s)-20:] },
+		"in hexadecimal": func(s string) string { return hex.EncodeToString([]byte(s)) },
+		"in base64":      func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			t.Run(method+", "+name, func(t *testing.T) {
+				g := start(t)
+				var sent string
+				g.API = func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method != method {
+						return false
+					}
+					sent = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+					w.WriteHeader(http.StatusForbidden)
+					_ = json.NewEncoder(w).Encode(map[string]string{"message": "you sent " + form(sent)})
+					return true
+				}
+				token, err := g.App().Mint(t.Context(), "acme", "app")
+				if err == nil {
+					err = g.App().Revoke(t.Context(), token)
+				}
+				if sent == "" || err == nil || strings.Contains(err.Error(), form(sent)) || !strings.Contains(err.Error(), "repeats the credential") {
+					t.Errorf("err = %v", err)
+				}
+			})
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func (c call) refused(resp *http.Response, body []byte) error {
 	_ = json.Unmarshal(body, &said) // words that are missing are no words
 	words := strings.ToLower(said.Message)
 	cause := errors.New("GitHub answers " + strconv.Itoa(resp.StatusCode) + ": " + reason.Clean(said.Message))
-	if strings.Contains(said.Message, strings.TrimPrefix(c.as, "Bearer ")) {
+	if sent := (&Token{secret: []byte(strings.TrimPrefix(c.as, "Bearer "))}); sent.In(said.Message) {
 		cause = errors.New("GitHub answers " + strconv.Itoa(resp.StatusCode) + " and repeats the credential")
 	}
 	switch code := resp.StatusCode; {

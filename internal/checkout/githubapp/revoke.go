@@ -1,6 +1,7 @@
 package githubapp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -21,7 +22,7 @@ func (a *App) Revoke(ctx context.Context, t *Token) error {
 	if err == nil || errors.Is(err, errNoToken) {
 		return nil
 	}
-	return &Unrevoked{Until: t.Expires, Code: reason.Of(err), cause: err}
+	return &Unrevoked{Until: t.Expires, Code: cmp.Or(reason.Of(err), reason.Unavailable), cause: err}
 }
 
 // Unrevoked says that a token could not be revoked and so opens its repository,

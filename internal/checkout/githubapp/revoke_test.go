@@ -72,7 +72,7 @@ func TestATokenThatLivesOn(t *testing.T) {
 		"rate limit":  {status(403, "API rate limit exceeded", "X-RateLimit-Remaining", "0"), reason.RateLimited, "limit"},
 		"a redirect":  {status(307, "", "Location", "https://192.0.2.1/"), reason.Unavailable, "status 307"},
 		"no answer":   {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, reason.Unavailable, "cannot reach"},
-		"its own end": {nil, "", context.Canceled.Error()},
+		"its own end": {nil, reason.Unavailable, context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := start(t)
