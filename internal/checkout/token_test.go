@@ -53,6 +53,10 @@ func TestARevocationThatFailsIsSaid(t *testing.T) {
 					return true
 				}
 			}},
+		"after the time limit, while the token was made": {want: reason.TimedOut, says: "longer than 1s", config: func(c *checkout.Config) { c.Timeout = time.Second },
+			change: func(w *world, _ *checkout.Request, _ func()) {
+				w.Grant = func(map[string]any) { time.Sleep(1100 * time.Millisecond) }
+			}},
 		"after the caller's end": {want: "", says: context.Canceled.Error(),
 			change: func(w *world, _ *checkout.Request, cancel func()) {
 				w.Git = func(_ http.ResponseWriter, r *http.Request) bool {

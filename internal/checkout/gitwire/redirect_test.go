@@ -37,6 +37,9 @@ func (g *redirects) fetch(post bool, next func(n int, rest string) string) error
 		rest, old := strings.CutPrefix(r.URL.Path, "/acme/old")
 		switch {
 		case !old:
+			if "https://"+r.Host != g.URL {
+				g.t.Errorf("the server was called %s", r.Host)
+			}
 			if r.Header.Get("Authorization") == testCredentials {
 				g.carried++
 			}
