@@ -152,6 +152,9 @@ func (c *Checkout) fetchWithToken(ctx context.Context, req Request) (*Fetched, e
 	if notInstalled != nil && reason.Of(err) == reason.NotFound {
 		err = notInstalled // it is not public either, so that is the reason
 	}
+	if err != nil && limited.Err() != nil {
+		err = limited.Err() // whatever a server says to somebody who goes away
+	}
 	err = withoutToken(timedOut(ctx, expired(err, token), c.cfg.Timeout), token)
 	err = c.revoke(ctx, err, token)
 	if err != nil {
