@@ -96,6 +96,19 @@ func (p *Postgres) DSN(name string) string {
 	return u.String()
 }
 
+// Dump is everything in a database, as statements that make it again.
+func (p *Postgres) Dump(dsn string) string {
+	p.t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.run("pg_dump", "--host="+p.dir, "--username=postgres", strings.TrimPrefix(u.Path, "/"))
+}
+
+// Dir holds all its files.
+func (p *Postgres) Dir() string { return p.dir }
+
 // Cut closes all connections to a database and allows no others, until the
 // function returned is called. Other databases are not disturbed.
 func (p *Postgres) Cut(dsn string) (back func()) {
