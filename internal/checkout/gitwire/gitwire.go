@@ -158,7 +158,7 @@ func (s *Session) failure(ctx context.Context, err error) error {
 	case reason.Of(err) != "":
 		return err
 	case errors.As(err, &redirect):
-		return reason.New(redirect.code, "%s answers with %v, which is not followed; name the repository by the URL it has now", s.host(), redirect)
+		return reason.New(redirect.code, "%s answers with %v, which is not followed; name the repository by its own URL", s.host(), redirect)
 	case errors.Is(err, egress.ErrRefused):
 		return reason.New(reason.HostRefused, "%s is at an address that is private, local or reserved; the operator can allow its network", s.host())
 	case errors.Is(err, errMalformed):
