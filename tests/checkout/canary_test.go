@@ -4,21 +4,22 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/checkout/checkouttest"
 	"github.com/agentdock/agentdock/internal/testenv"
@@ -32,6 +33,7 @@ var places = []place{
 	{"environments", "of every process of the machine, during the fetch and after it"},
 	{"arguments", "of every process of the machine, during the fetch and after it"},
 	{"open files", "contents of every regular file that the command line, the execution service and the sandbox's processes have open, with or without a name, during the fetch"},
+	{"mapped files", "the same for files they have mapped, the sandbox's memory among them"},
 	{"host directories", "the directories of packs, of the private execution service with its state, and of artifacts, during the fetch and after it"},
 	{"sandbox", "contents of every file below /workspace (with .git), /tmp and /dev/shm, names of files, environment and arguments of every process inside"},
 	{"artifacts", "everything the run kept"},
@@ -59,25 +61,24 @@ print("searched")
 
 // canary is a private repository, and all that must not be found.
 type canary struct {
-	t       *testing.T
-	github  *checkouttest.GitHub
-	dir     string
-	bin     string
-	mu      sync.Mutex
-	signed  []string // by the App, as requests carried it
-	fetched chan struct{}
-	goOn    chan struct{}
+	t      *testing.T
+	github *checkouttest.GitHub
+	dir    string
+	bin    string
+	commit string
+	mu     sync.Mutex
+	signed []string // by the App, as requests carried it
 }
 
 func newCanary(t *testing.T) *canary {
-	c := &canary{t: t, github: checkouttest.Start(t), bin: testenv.Binaries(t), fetched: make(chan struct{}), goOn: make(chan struct{})}
+	c := &canary{t: t, github: checkouttest.Start(t), bin: testenv.Binaries(t)}
 	var err error
 	if c.dir, err = os.MkdirTemp("", "ad"); err != nil { // short: a socket's path has a limit
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(c.dir) })
 	r := c.github.Repo("acme", "app")
-	r.Commit("refs/heads/main", r.Tree(r.File("README", "private\n")))
+	c.commit = r.Commit("refs/heads/main", r.Tree(r.File("README", "private\n")))
 	c.github.Private["acme/app"], c.github.Installed["acme"] = true, true
 	c.github.API = func(_ http.ResponseWriter, r *http.Request) bool {
 		c.mu.Lock()
@@ -103,17 +104,57 @@ func newCanary(t *testing.T) *canary {
 	return c
 }
 
-// stop holds the fetch up, once the token is in use, until goOn is closed.
-func (c *canary) stop() {
-	var once sync.Once
-	c.github.Git = func(_ http.ResponseWriter, r *http.Request) bool {
+// gate holds fetches up, once their token is in use.
+type gate struct {
+	// reached gets one for each that is held up; open lets all of them through.
+	reached chan struct{}
+	open    func()
+	fetches atomic.Int64
+}
+
+// hold holds up the fetches to come. echo, if it is not nil, is what they get of
+// a pack meanwhile.
+func (c *canary) hold(echo func(authorization string) string) *gate {
+	opened := make(chan struct{})
+	g := &gate{reached: make(chan struct{}, 100), open: sync.OnceFunc(func() { close(opened) })}
+	c.t.Cleanup(g.open)
+	c.github.Lock()
+	defer c.github.Unlock()
+	c.github.Git = func(rw http.ResponseWriter, r *http.Request) bool {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if bytes.Contains(body, []byte("command=fetch")) {
-			once.Do(func() { close(c.fetched) })
-			<-c.goOn
+		if !bytes.Contains(body, []byte("command=fetch")) {
+			return false
 		}
-		return false
+		g.fetches.Add(1)
+		if echo != nil {
+			text := "\x01PACK" + echo(r.Header.Get("Authorization"))
+			rw.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+			fmt.Fprintf(rw, "000dpackfile\n%04x%s", len(text)+4, text)
+			rw.(http.Flusher).Flush()
+		}
+		g.reached <- struct{}{}
+		select {
+		case <-opened:
+		case <-r.Context().Done(): // whoever asked was killed
+		}
+		if echo != nil {
+			fmt.Fprint(rw, "0000")
+		}
+		return echo != nil
+	}
+	return g
+}
+
+// wait waits for a fetch that is held up.
+func (g *gate) wait(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case <-g.reached:
+	case err := <-ended:
+		t.Fatalf("it ended before the fetch: %v", err)
+	case <-time.After(2 * time.Minute):
+		t.Fatal("no fetch began")
 	}
 }
 
@@ -138,139 +179,86 @@ func (c *canary) run(images string, args ...string) (cmd *exec.Cmd, stdout, stde
 	return cmd, stdout, stderr
 }
 
-// secrets are the tokens, the App's signatures and its key, in the forms in
-// which they could lie around.
-func (c *canary) secrets() (all [][]byte) {
-	add := func(s string) { all = append(all, []byte(s)) }
+// secrets are the tokens, the App's signatures and its key.
+func (c *canary) secrets() *needles {
+	n := newNeedles()
 	for _, t := range c.github.Tokens() {
-		add(t)
-		add(base64.StdEncoding.EncodeToString([]byte("x-access-token:" + t)))
-		add(base64.StdEncoding.EncodeToString([]byte(t)))
-		add(hex.EncodeToString([]byte(t)))
-		reversed := []byte(t)
-		slices.Reverse(reversed)
-		add(string(reversed))
+		n.add("a token", t)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.signed {
-		add(s[strings.LastIndex(s, ".")+1:])
+		n.add("a signature of the App", s[strings.LastIndex(s, ".")+1:])
 	}
 	key := x509.MarshalPKCS1PrivateKey(c.github.Key)
-	add(string(key[len(key)/2 : len(key)/2+64]))
+	n.form("the App's key", string(key[len(key)/2:len(key)/2+64]))
 	for i, line := range strings.Split(string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: key})), "\n") {
 		if len(line) == 64 && i < 4 {
-			add(line)
+			n.form("the App's key", line)
 		}
 	}
-	return all
+	return n
 }
 
-// finds is what was found, by place; and how much was searched.
-type finds struct {
-	found    map[string][]string
-	searched map[string]int
-	bytes    int64
-}
-
-func (f *finds) look(where, name string, data []byte, secrets [][]byte) {
-	f.searched[where]++
-	f.bytes += int64(len(data))
-	for _, s := range secrets {
-		if bytes.Contains(data, s) {
-			f.found[where] = append(f.found[where], fmt.Sprintf("%s (%.12s…)", name, s))
-		}
+// opens reports whether the repository is given out for a token: whether it
+// lives is asked of the server, as whoever found it would, and not of its books.
+func (c *canary) opens(token string) bool {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.github.URL+"/acme/app/info/refs?service=git-upload-pack", nil)
+	if err != nil {
+		c.t.Fatal(err)
 	}
-}
-
-func (f *finds) processes(secrets [][]byte) {
-	for where, file := range map[string]string{"environments": "environ", "arguments": "cmdline"} {
-		paths, _ := filepath.Glob("/proc/[0-9]*/" + file)
-		for _, p := range paths {
-			if data, err := os.ReadFile(p); err == nil { // it may have ended
-				f.look(where, p, data, secrets)
-			}
-		}
+	req.SetBasicAuth("x-access-token", token)
+	transport := c.github.Egress().Transport()
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		c.t.Fatal(err)
 	}
-}
-
-func (f *finds) openFiles(pid int, secrets [][]byte) {
-	for _, p := range append(testenv.Descendants(pid), pid) {
-		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p))
-		for _, path := range paths {
-			info, err := os.Stat(path)
-			if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<20 {
-				continue // root images are larger, and the same for everybody
-			}
-			if data, err := os.ReadFile(path); err == nil {
-				f.look("open files", path, data, secrets)
-			}
-		}
-	}
-}
-
-func (f *finds) tree(where, root string, secrets [][]byte) {
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it went away
-		}
-		f.look(where, path, []byte(path), secrets)
-		if d.Type().IsRegular() {
-			if data, err := os.ReadFile(path); err == nil {
-				f.look(where, path, data, secrets)
-			}
-		}
-		return nil
-	})
+	defer res.Body.Close()
+	return res.StatusCode == http.StatusOK
 }
 
 // after searches what a run has left.
-func (f *finds) after(c *canary, stdout, stderr []byte, secrets [][]byte) {
-	f.processes(secrets)
+func (f *finds) after(c *canary, stdout, stderr []byte) {
+	f.processes()
 	for _, d := range []string{"packs", "run"} {
-		f.tree("host directories", filepath.Join(c.dir, d), secrets)
+		f.tree("host directories", filepath.Join(c.dir, d))
 	}
-	f.tree("artifacts", filepath.Join(c.dir, "artifacts"), secrets)
+	f.tree("artifacts", filepath.Join(c.dir, "artifacts"))
 	everything, err := os.ReadFile(filepath.Join(c.dir, "artifacts/everything.bin"))
 	if err != nil || !bytes.Contains(everything, []byte("/workspace/.git/config")) || !bytes.Contains(everything, []byte("AGENTDOCK_SANDBOX=true")) {
 		c.t.Errorf("the search inside found neither .git nor the environment (%d bytes, %v), so it shows nothing", len(everything), err)
 	}
-	f.look("sandbox", "everything.bin", everything, secrets)
-	f.look("output", "stdout", stdout, secrets)
-	f.look("output", "stderr", stderr, secrets)
+	f.look("sandbox", "everything.bin", everything)
+	f.look("output", "stdout", stdout)
+	f.look("output", "stderr", stderr)
 }
-
-func newFinds() *finds { return &finds{found: map[string][]string{}, searched: map[string]int{}} }
 
 // TestCanary runs a private repository end to end, from the command line, and
 // looks for its secrets everywhere.
 func TestCanary(t *testing.T) {
 	images := images(t)
 	c := newCanary(t)
-	c.stop()
+	g := c.hold(nil)
 	cmd, stdout, stderr := c.run(images)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	select {
-	case <-c.fetched:
-	case err := <-done:
-		t.Fatalf("it ended before the fetch: %v\n%s%s", err, stdout, stderr)
-	case <-time.After(2 * time.Minute):
-		t.Fatal("no fetch began")
+	g.wait(t, done)
+	f := newFinds(t, c.secrets(), images)
+	if len(c.github.Tokens()) != 1 || !c.opens(c.github.Tokens()[0]) || len(c.signed) != 2 {
+		t.Errorf("during the fetch there are %d tokens, and %d requests were signed", len(c.github.Tokens()), len(c.signed))
 	}
-	f, secrets := newFinds(), c.secrets()
-	if len(c.github.Tokens()) != 1 || c.github.Live() != 1 || len(secrets) < 8 {
-		t.Errorf("during the fetch there are %d tokens, %d live, %d secrets", len(c.github.Tokens()), c.github.Live(), len(secrets))
-	}
-	f.processes(secrets)
-	f.openFiles(cmd.Process.Pid, secrets)
+	f.processes()
+	f.openFiles("open files", cmd.Process.Pid)
+	f.mappedFiles("mapped files", cmd.Process.Pid)
 	for _, d := range []string{"packs", "run"} {
-		f.tree("host directories", filepath.Join(c.dir, d), secrets)
+		f.tree("host directories", filepath.Join(c.dir, d))
 	}
-	close(c.goOn)
+	g.open()
 	if err := <-done; err != nil {
 		t.Fatalf("the run: %v\n%s%s", err, stdout, stderr)
 	}
@@ -278,20 +266,12 @@ func TestCanary(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil || report.State != "succeeded" || len(report.Commit) != 40 || report.Stdout != "searched\n" {
 		t.Errorf("the report is %s (%v)", stdout, err)
 	}
-	if c.github.Live() != 0 {
+	if c.opens(c.github.Tokens()[0]) || c.github.Live() != 0 {
 		t.Error("the token lives after the run")
 	}
-	f.after(c, stdout.Bytes(), stderr.Bytes(), c.secrets())
-	for _, p := range places {
-		t.Logf("%s: %d searched, %d found", p.name, f.searched[p.name], len(f.found[p.name]))
-		if f.searched[p.name] == 0 {
-			t.Errorf("%s: nothing was searched", p.name)
-		}
-		for _, found := range f.found[p.name] {
-			t.Errorf("%s: a secret is in %s", p.name, found)
-		}
-	}
-	t.Logf("%d bytes searched for %d forms of secrets", f.bytes, len(secrets))
+	f.needles = c.secrets()
+	f.after(c, stdout.Bytes(), stderr.Bytes())
+	f.report(places, false)
 	if names, err := os.ReadDir(filepath.Join(c.dir, "packs")); err != nil || len(names) != 0 {
 		t.Errorf("packs are left: %v, %v", names, err)
 	}
@@ -321,6 +301,8 @@ func TestCanaryControl(t *testing.T) {
 	if err := os.Remove(file.Name()); err != nil {
 		t.Fatal(err)
 	}
+	mapped := mapNameless(t, c.dir, "a page with "+secret)
+	defer mapped()
 	planted := exec.Command("sleep", "600")
 	planted.Args = []string{"sleep", "600"}
 	planted.Env = []string{"TOKEN=" + secret}
@@ -350,12 +332,24 @@ func TestCanaryControl(t *testing.T) {
 	}
 	stderr.WriteString("fatal: cannot fetch with " + secret)
 
-	f, secrets := newFinds(), c.secrets()
-	f.openFiles(planted.Process.Pid, secrets)
-	f.after(c, stdout.Bytes(), stderr.Bytes(), secrets)
-	for _, p := range places {
-		if len(f.found[p.name]) == 0 {
-			t.Errorf("%s: what was planted there was not found", p.name)
-		}
+	f := newFinds(t, c.secrets(), images)
+	f.openFiles("open files", planted.Process.Pid)
+	f.mappedFiles("mapped files", os.Getpid())
+	f.after(c, stdout.Bytes(), stderr.Bytes())
+	f.report(places, true)
+}
+
+// mapNameless maps a file with a text, which is neither open nor has a name.
+func mapNameless(t *testing.T, dir, text string) (unmap func()) {
+	t.Helper()
+	file, err := os.CreateTemp(dir, "")
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, writeErr := file.WriteString(text)
+	page, mapErr := unix.Mmap(int(file.Fd()), 0, len(text), unix.PROT_READ, unix.MAP_SHARED)
+	if err := errors.Join(writeErr, mapErr, os.Remove(file.Name()), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = unix.Munmap(page) }
 }

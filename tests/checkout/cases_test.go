@@ -224,6 +224,8 @@ func servers() []hostile {
 			want: reason.HostRefused, says: "redirect", got: "refused; nobody was asked"},
 		{name: "a redirect elsewhere", tries: "a server that sends to another", build: redirect("https://git.example/x/info/refs"),
 			want: reason.HostRefused, says: "redirect", got: "refused; nobody was asked"},
+		{name: "a redirect in a circle", tries: "a server that sends to itself, for ever", build: redirect("/acme/app/info/refs?service=git-upload-pack"),
+			want: reason.Moved, says: "for the 4th time", got: "refused after the third"},
 		{name: "one byte a while", tries: "a server that sends a byte now and then, for ever",
 			build: func(w *world, r *checkouttest.Repo) string {
 				main(r, file(r, "a", "x"))

@@ -99,22 +99,16 @@ func TestCanaryRecord(t *testing.T) {
 		if job.State != run.Succeeded || len(job.Resolved.Commit) != 40 {
 			t.Errorf("job %s: %s, %+v, commit %q", id, job.State, job.Outcome, job.Resolved.Commit)
 		}
-		f, secrets := newFinds(), c.secrets()
-		f.tree(record.name, path, secrets)
-		f.look(record.name, "receipt", envelope, secrets)
-		f.look(record.name, "log", log.Bytes(), secrets)
-		f.tree(record.name, filepath.Join(c.dir, "packs"), secrets)
+		f := newFinds(t, c.secrets(), images)
+		f.tree(record.name, path)
+		f.look(record.name, "receipt", envelope)
+		f.look(record.name, "log", log.Bytes())
+		f.tree(record.name, filepath.Join(c.dir, "packs"))
 		return f
 	}
-	f := search("clean", nil)
+	search("clean", nil).report([]place{record}, false)
 	if len(c.github.Tokens()) != 1 || c.github.Live() != 0 {
 		t.Errorf("%d tokens were made, %d live", len(c.github.Tokens()), c.github.Live())
 	}
-	t.Logf("%d searched, %d bytes, %d found", f.searched[record.name], f.bytes, len(f.found[record.name]))
-	for _, found := range f.found[record.name] {
-		t.Errorf("a secret is in %s", found)
-	}
-	if f := search("planted", map[string]string{"PLANTED": c.github.Tokens()[0]}); len(f.found[record.name]) == 0 {
-		t.Error("what was planted was not found")
-	}
+	search("planted", map[string]string{"PLANTED": c.github.Tokens()[0]}).report([]place{record}, true)
 }

@@ -25,7 +25,7 @@ func tables() map[string]string {
 		fmt.Fprintf(&hostile, "| %s | %s | %s | %s |\n", h.name, h.tries, h.got, why)
 	}
 	canary.WriteString("| place | what is searched | secrets found | planted ones found |\n|---|---|---|---|\n")
-	for _, p := range append(slices.Clone(places), record) {
+	for _, p := range slices.Concat(places, []place{record}, onServers) {
 		fmt.Fprintf(&canary, "| %s | %s | 0 | yes |\n", p.name, p.what)
 	}
 	return map[string]string{"hostile repositories": hostile.String(), "canary": canary.String()}
