@@ -42,7 +42,8 @@
 //     running jobs, processors or memory, nor one of a disabled tenant. A job
 //     that asks for more than a quota that was lowered since holds up no other.
 //   - L5. The time of leases is the store's own: a worker with a wrong clock
-//     neither loses nor keeps one for it.
+//     neither loses nor keeps one for it. When the store's clock steps back, a
+//     lease lasts for its length from the next Claim on, and no longer.
 //   - L6. A new attempt begins when a queued job is claimed; a claim of an active
 //     job goes on with the attempt that is there.
 //   - L7. StartStep makes a starting job running. It is on record before the

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,6 +22,13 @@ func harness(p *testenv.Postgres) storetest.Harness {
 		Open:   open,
 		Shared: true,
 		Outage: func(_ *testing.T, dsn string) func() { return p.Cut(dsn) },
+		ClockBack: func(t *testing.T, dsn string, by time.Duration) {
+			_, err := connect(t, dsn).Exec(t.Context(), fmt.Sprintf(`CREATE OR REPLACE FUNCTION agentdock_now() RETURNS BIGINT LANGUAGE sql STABLE PARALLEL SAFE
+				AS $$ SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::BIGINT - %d $$`, by.Microseconds()))
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
 		Tamper: tamper,
 		Drift: func(s store.Store) ([]string, error) {
 			return s.(*postgres.Store).Drift(context.Background())

@@ -139,7 +139,7 @@ func prepare(ctx context.Context, db *sql.DB, clock *clock) error {
 	err := db.QueryRowContext(ctx, `SELECT max(created_at) FROM (SELECT created_at FROM jobs UNION ALL SELECT created_at FROM sandboxes)`).Scan(&newest)
 	if err == nil {
 		clock.start(newest.Int64)
-		_, err = db.ExecContext(ctx, `UPDATE jobs SET lease_until = 0 WHERE state IN ('starting', 'running')`)
+		_, err = db.ExecContext(ctx, `UPDATE jobs SET lease_until = 0, leased_at = 0 WHERE state IN ('starting', 'running')`)
 	}
 	if err != nil {
 		return fault.Wrap(code(err), err, "cannot open the record")

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/agentdock/agentdock/internal/store"
 	"github.com/agentdock/agentdock/internal/store/sqlite"
@@ -19,6 +20,13 @@ func harness() storetest.Harness {
 		Place:  func(t *testing.T) string { return filepath.Join(t.TempDir(), "record ünï %20?.db") },
 		Open:   open,
 		Outage: holdWriteLock,
+		// Nothing steps the clock itself back: it is the process's own.
+		ClockBack: func(t *testing.T, place string, by time.Duration) {
+			_, err := raw(t, place).ExecContext(t.Context(), `UPDATE jobs SET lease_until = lease_until + $1, leased_at = leased_at + $1`, by.Microseconds())
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
 		Tamper: tamper,
 		Drift: func(s store.Store) ([]string, error) {
 			return s.(*sqlite.Store).Drift(context.Background())

@@ -15,14 +15,20 @@ func (s *Store) Claim(ctx context.Context, worker string, ttl time.Duration) (c 
 	if err := keepable(worker); err != nil {
 		return store.Claimed{}, false, err
 	}
-	err = s.write(ctx, "claim a job", func(t *tx) error {
-		c, ok, err = t.adopt(worker, ttl)
-		if err != nil || ok {
+	for again := true; again && err == nil; {
+		err = s.write(ctx, "claim a job", func(t *tx) error {
+			// In a transaction of its own: it locks jobs before any tenant.
+			if again, err = t.beginAnew(); err != nil || again {
+				return err
+			}
+			c, ok, err = t.adopt(worker, ttl)
+			if err != nil || ok {
+				return err
+			}
+			c, ok, err = t.take(worker, ttl)
 			return err
-		}
-		c, ok, err = t.take(worker, ttl)
-		return err
-	})
+		})
+	}
 	if errors.Is(err, errPassed) {
 		return store.Claimed{}, false, nil // others take all that comes
 	}
@@ -30,6 +36,18 @@ func (s *Store) Claim(ctx context.Context, worker string, ttl time.Duration) (c 
 		return store.Claimed{}, false, err
 	}
 	return c, true, nil
+}
+
+// aheadJobs finds active jobs whose leases were given in what is now the future.
+const aheadJobs = `SELECT jobs.id FROM jobs WHERE ` + activeStates + ` AND jobs.leased_at > agentdock_now()`
+
+// beginAnew lets leases that were given before the clock stepped back begin now.
+// Whoever lives renews them; without it, nobody would take the jobs of the dead
+// for as long as the step (L5).
+func (t *tx) beginAnew() (begun bool, _ error) {
+	n, err := t.exec(`UPDATE jobs SET lease_until = agentdock_now() + (lease_until - leased_at), leased_at = agentdock_now()
+		WHERE id IN (` + aheadJobs + t.skipLocked("jobs") + `)`)
+	return n > 0, err
 }
 
 // lostJob finds the active job whose lease ran out first.
@@ -41,7 +59,7 @@ const lostJob = `SELECT jobs.id FROM jobs WHERE ` + activeStates + ` AND jobs.le
 func (t *tx) adopt(worker string, ttl time.Duration) (store.Claimed, bool, error) {
 	var fence int64
 	job, err := readJobAnd(t.QueryRowContext(t.ctx, `
-		UPDATE jobs SET fence = fence + 1, worker = $1, lease_until = agentdock_now() + $2
+		UPDATE jobs SET fence = fence + 1, worker = $1, lease_until = agentdock_now() + $2, leased_at = agentdock_now()
 		WHERE id = (`+lostJob+t.skipLocked("jobs")+`)
 		RETURNING `+jobColumns+`, jobs.fence`, worker, ttl.Microseconds()), &fence)
 	if ok, err := found(err); err != nil || !ok {
@@ -100,7 +118,7 @@ func (t *tx) start(jobID, worker string, ttl time.Duration) (store.Claimed, bool
 	var fence int64
 	job, err := readJobAnd(t.QueryRowContext(t.ctx, `
 		UPDATE jobs SET state = 'starting', attempt = attempt + 1, node = '', fence = fence + 1, worker = $2,
-			lease_until = agentdock_now() + $3, started_at = agentdock_now()
+			lease_until = agentdock_now() + $3, leased_at = agentdock_now(), started_at = agentdock_now()
 		WHERE id = $1 AND state = 'queued'
 		RETURNING `+jobColumns+`, jobs.fence`, jobID, worker, ttl.Microseconds()), &fence)
 	if err != nil {

@@ -6,6 +6,7 @@ import "github.com/agentdock/agentdock/internal/store"
 var (
 	NextTenant = runnable + inTurn
 	LostJob    = lostJob
+	AheadJobs  = aheadJobs
 	ListQuery  = func(q store.JobQuery) (string, []any, error) { return listQuery(q) }
 	Unsigned   = unsigned
 	Expired    = expired

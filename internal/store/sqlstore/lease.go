@@ -56,7 +56,7 @@ func (s *Store) change(ctx context.Context, l store.Lease, doing, set string, va
 // Renew makes a lease last.
 func (s *Store) Renew(ctx context.Context, l store.Lease, ttl time.Duration) (cancelRequested bool, err error) {
 	err = s.lease(ctx, l, "renew the lease", func(t *tx) error {
-		ok, err := t.scan([]any{&cancelRequested}, `UPDATE jobs SET lease_until = agentdock_now() + $3
+		ok, err := t.scan([]any{&cancelRequested}, `UPDATE jobs SET lease_until = agentdock_now() + $3, leased_at = agentdock_now()
 			WHERE `+underLease+` RETURNING cancel_requested`, l.JobID, l.Fence, ttl.Microseconds())
 		if err == nil && !ok {
 			err = errGone

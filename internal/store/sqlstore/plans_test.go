@@ -34,6 +34,7 @@ func TestPlansFollowIndexes(t *testing.T) {
 	statements := map[string]string{
 		"the tenant whose turn it is": sqlstore.NextTenant,
 		"a lost job":                  sqlstore.LostJob,
+		"leases of the future":        sqlstore.AheadJobs,
 		"unsigned":                    sqlstore.Unsigned,
 		"expired":                     sqlstore.Expired,
 		"stale uploads":               sqlstore.Stale,
@@ -61,7 +62,7 @@ func TestPlansFollowIndexes(t *testing.T) {
 		}
 	}
 	// Negative control: without the indexes there is something to be found.
-	for _, index := range []string{"tenant_load_turn", "jobs_list", "jobs_state", "jobs_queue", "jobs_lease", "jobs_ended",
+	for _, index := range []string{"tenant_load_turn", "jobs_list", "jobs_state", "jobs_queue", "jobs_lease", "jobs_leased", "jobs_ended",
 		"jobs_unsigned", "jobs_idempotency", "job_labels_find", "uploads_age"} {
 		if _, err := db.ExecContext(t.Context(), "DROP INDEX "+index); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
+	"github.com/agentdock/agentdock/internal/tenant"
 )
 
 var leaseCases = []testCase{
@@ -19,6 +20,7 @@ var leaseCases = []testCase{
 	{clause: "L2", name: "expired_lease_works_until_taken", run: leaseExpired},
 	{clause: "L2", name: "renew_races_claim", run: leaseRenewRaced},
 	{clause: "L5", name: "worker_with_a_wrong_clock", run: leaseClock},
+	{clause: "L5", name: "clock_steps_back", needs: needsClockBack, run: leaseClockBack},
 }
 
 func leaseFence(c *C) {
@@ -158,6 +160,35 @@ func leaseClock(c *C) {
 			}
 		}
 	}
+}
+
+// leaseClockBack: what a dead worker had is not kept from others for as long as
+// the step, and what a living one has is not taken from it.
+func leaseClockBack(c *C) {
+	living := c.started()
+	c.create(c.tenant(tenant.Quota{}))
+	dead, ok, err := c.Claim(c.ctx, worker, 100*time.Millisecond)
+	c.ok(err)
+	if !ok {
+		c.Fatal("there is no job to claim")
+	}
+	c.h.ClockBack(c.T, c.place, 24*time.Hour)
+	var got store.Claimed
+	c.eventually("the end of the dead worker's lease", func() bool {
+		got, ok, err = c.Claim(c.ctx, worker, long)
+		c.ok(err)
+		return ok
+	})
+	if got.Job.ID != dead.Job.ID || !got.Adopted {
+		c.Errorf("claimed %s, adopted %v, want %s", got.Job.ID, got.Adopted, dead.Job.ID)
+	}
+	c.nothing()
+	_, err = c.Renew(c.ctx, living.Lease, long)
+	c.ok(err)
+	c.nothing()
+	c.fails(c.StartStep(c.ctx, dead.Lease, run.Step{}), fault.Gone)
+	c.ok(c.StartStep(c.ctx, living.Lease, run.Step{}))
+	c.finish(living.Lease)
 }
 
 var stepCases = []testCase{

@@ -28,6 +28,9 @@ type Harness struct {
 	// Outage takes the database away from a record that is open, until back is
 	// called (G2).
 	Outage func(t *testing.T, place string) (back func())
+	// ClockBack steps the record's clock back. Where nothing can, it leaves
+	// leases as such a step would (L5).
+	ClockBack func(t *testing.T, place string, by time.Duration)
 	// Tamper tries, as the owner of the database, to change and to delete what
 	// is in the audit log, and returns how each try ended (A1).
 	Tamper func(t *testing.T, place string, s store.Store) []error
@@ -124,6 +127,8 @@ func Run(t *testing.T, h Harness) {
 }
 
 func needsOutage(h Harness) string { return unless(h.Outage != nil, "taking the database away") }
+
+func needsClockBack(h Harness) string { return unless(h.ClockBack != nil, "a clock that steps back") }
 
 func needsShared(h Harness) string { return unless(h.Shared, "several processes at once") }
 
