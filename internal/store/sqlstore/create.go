@@ -12,7 +12,7 @@ import (
 
 // CreateJob puts a job on record (J1, J2).
 func (s *Store) CreateJob(ctx context.Context, n store.NewJob) (job run.Job, created bool, err error) {
-	texts := []string{n.ID, n.TenantID, n.IdempotencyKey, n.Spec.Source.Upload}
+	texts := []string{n.ID, n.TenantID, n.IdempotencyKey, n.Spec.Source.Upload, n.TraceParent}
 	for name, value := range n.Spec.Labels {
 		texts = append(texts, name, value)
 	}
@@ -83,12 +83,12 @@ func (t *tx) request(where string, args ...any) (job run.Job, digest []byte, key
 func (t *tx) insertJob(n store.NewJob, size size) (run.Job, error) {
 	job, err := readJob(t.QueryRowContext(t.ctx, `
 		INSERT INTO jobs (id, tenant_id, spec, state, milli_cpu, memory_bytes, upload_id, idempotency_key, request_digest,
-			steps, usage, resolved, created_at)
-		VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, '[]', $9, $10, agentdock_now())
+			steps, usage, resolved, trace_parent, created_at)
+		VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, '[]', $9, $10, $11, agentdock_now())
 		RETURNING `+jobColumns,
 		n.ID, n.TenantID, encode(n.Spec), size.milliCPU, size.memoryBytes,
 		unlessEmpty(n.Spec.Source.Upload), unlessEmpty(n.IdempotencyKey), n.RequestDigest[:],
-		encode(run.Usage{}), encode(run.Resolved{})))
+		encode(run.Usage{}), encode(run.Resolved{}), n.TraceParent))
 	if err != nil {
 		return run.Job{}, err
 	}

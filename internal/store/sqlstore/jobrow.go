@@ -11,7 +11,7 @@ import (
 
 // jobColumns are the columns that readJob reads, of the table jobs.
 const jobColumns = `jobs.id, jobs.tenant_id, jobs.spec, jobs.state, jobs.attempt, jobs.node, jobs.lost,
-	jobs.cancel_requested, jobs.steps, jobs.outcome, jobs.usage, jobs.resolved,
+	jobs.cancel_requested, jobs.steps, jobs.outcome, jobs.usage, jobs.resolved, jobs.trace_parent,
 	jobs.created_at, jobs.started_at, jobs.finished_at`
 
 // activeStates is the condition under which a worker has a job. It is written
@@ -28,7 +28,7 @@ func readJobAnd(row scanner, further ...any) (run.Job, error) {
 	var created int64
 	var started, finished sql.NullInt64
 	err := row.Scan(append([]any{&j.ID, &j.TenantID, &spec, &j.State, &j.Attempt, &j.Node, &j.Lost,
-		&j.CancelRequested, &steps, &outcome, &usage, &resolved,
+		&j.CancelRequested, &steps, &outcome, &usage, &resolved, &j.TraceParent,
 		&created, &started, &finished}, further...)...)
 	if err != nil {
 		return run.Job{}, err

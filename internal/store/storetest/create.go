@@ -35,6 +35,7 @@ func createKeeps(c *C) {
 	n.Spec.Artifacts = []string{"**/*.xml"}
 	n.Spec.Source = run.Source{Kind: run.SourceRepository, Repository: "https://example.org/r", Ref: "main"}
 	n.Spec.Env["ZERO"] = "a\x00b" // JSON can carry it, so it arrives here
+	n.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	began := time.Now()
 	job, created, err := c.CreateJob(c.ctx, n)
 	c.ok(err)
@@ -49,6 +50,9 @@ func createKeeps(c *C) {
 	}
 	if d := cmp.Diff(job, c.job(job)); d != "" {
 		c.Errorf("CreateJob and Job do not agree: %s", d)
+	}
+	if got := c.claim(); job.TraceParent != n.TraceParent || got.Job.TraceParent != n.TraceParent {
+		c.Errorf("the trace is %q, and for whoever claims the job %q", job.TraceParent, got.Job.TraceParent)
 	}
 }
 
@@ -178,6 +182,10 @@ func createHostileText(c *C) {
 		c.fails(err, fault.Invalid)
 		n = c.newJob(owner)
 		n.Spec.Labels = map[string]string{"a": text}
+		_, _, err = c.CreateJob(c.ctx, n)
+		c.fails(err, fault.Invalid)
+		n = c.newJob(owner)
+		n.TraceParent = text
 		_, _, err = c.CreateJob(c.ctx, n)
 		c.fails(err, fault.Invalid)
 		_, err = c.Job(c.ctx, owner, text)
