@@ -540,10 +540,13 @@ type ReceiptKeyList struct {
 type Resolved struct {
 	// ArchiveDigest Examples: sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	ArchiveDigest string `json:"archive_digest,omitempty,omitzero"`
-	Commit        string `json:"commit,omitempty,omitzero"`
-	Environment   string `json:"environment,omitempty,omitzero"`
-	ImageDigest   string `json:"image_digest,omitempty,omitzero"`
-	Isolation     string `json:"isolation,omitempty,omitzero"`
+
+	// ArtifactsIncomplete Which of the files that were asked for are not kept, and why. Absent when all are.
+	ArtifactsIncomplete string `json:"artifacts_incomplete,omitempty,omitzero"`
+	Commit              string `json:"commit,omitempty,omitzero"`
+	Environment         string `json:"environment,omitempty,omitzero"`
+	ImageDigest         string `json:"image_digest,omitempty,omitzero"`
+	Isolation           string `json:"isolation,omitempty,omitzero"`
 }
 
 // Scope defines model for Scope.

@@ -52,6 +52,9 @@ func collectRemote(ctx context.Context, c *client.Client, job *api.Job, sinks on
 	if err == nil {
 		report.Artifacts, err = fetch(ctx, c, job.ID, list, report.Out)
 	}
+	if why := job.Resolved.ArtifactsIncomplete; err == nil && why != "" {
+		err = errors.New(why)
+	}
 	report.ArtifactsErr = remoteError(err)
 }
 

@@ -77,6 +77,7 @@ func fromJob(j run.Job) api.Job {
 		Resolved: api.Resolved{
 			Commit: j.Resolved.Commit, ArchiveDigest: j.Resolved.ArchiveDigest, ImageDigest: j.Resolved.ImageDigest,
 			Isolation: j.Resolved.Isolation, Environment: j.Resolved.Environment,
+			ArtifactsIncomplete: j.Resolved.Artifacts,
 		},
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
 	}
