@@ -25,6 +25,7 @@ func (s *server) Exec(ctx context.Context, req *connect.Request[execdv1.ExecRequ
 	if err != nil {
 		return nil, s.fail(ctx, "Exec", err)
 	}
+	s.log.InfoContext(ctx, "command started", "sandbox", sb.ID(), "exec", exec.ID())
 	return connect.NewResponse(&execdv1.ExecResponse{ExecId: exec.ID()}), nil
 }
 

@@ -11,13 +11,8 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
@@ -26,57 +21,20 @@ import (
 	"github.com/agentdock/agentdock/internal/logging"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
+	"github.com/agentdock/agentdock/internal/testenv"
 	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
-// otlp takes spans as a collector does.
-type otlp struct {
-	url string
-
-	mu    sync.Mutex
-	spans map[string][]*tracepb.Span // by service
-}
-
-func newCollector(t *testing.T) *otlp {
-	o := &otlp{spans: map[string][]*tracepb.Span{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		var req collector.ExportTraceServiceRequest
-		if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(body, &req) != nil {
-			t.Errorf("a bad export to %s: %v", r.URL.Path, err)
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		for _, rs := range req.GetResourceSpans() {
-			service := ""
-			for _, a := range rs.GetResource().GetAttributes() {
-				if a.GetKey() == "service.name" {
-					service = a.GetValue().GetStringValue()
-				}
-			}
-			for _, ss := range rs.GetScopeSpans() {
-				o.spans[service] = append(o.spans[service], ss.GetSpans()...)
-			}
-		}
-	}))
-	t.Cleanup(server.Close)
-	o.url = server.URL
-	return o
-}
-
-func (o *otlp) named(t *testing.T, service, name string) *tracepb.Span {
+// named finds a span of a trace.
+func named(t *testing.T, spans []testenv.Span, service, name string) testenv.Span {
 	t.Helper()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.spans[service] {
-		if s.GetName() == name {
+	for _, s := range spans {
+		if s.Service == service && s.GetName() == name {
 			return s
 		}
 	}
 	t.Fatalf("%s sent no span %q", service, name)
-	return nil
+	return testenv.Span{}
 }
 
 // record keeps one job, as a database between two processes does.
@@ -190,10 +148,10 @@ func work(t *testing.T, s store.Store, env execenv.Environment, id string) {
 func TestOneTraceFromRequestToCommand(t *testing.T) {
 	const job = "5e1fe0b2-0000-4000-8000-000000000001"
 	const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	collected := newCollector(t)
+	collected := testenv.StartCollector(t)
 	db := &record{}
 
-	api := start(t, "agentdock-api", collected.url)
+	api := start(t, "agentdock-api", collected.URL)
 	handler := api.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _, err := api.Store(db).CreateJob(r.Context(), store.NewJob{ID: job})
 		if err != nil {
@@ -208,30 +166,32 @@ func TestOneTraceFromRequestToCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	worker := start(t, "agentdock-worker", collected.url)
+	worker := start(t, "agentdock-worker", collected.URL)
 	var log capture.Buffer
 	work(t, worker.Store(db), worker.Environment("n1", serve(t, &log)), job)
 	if err := worker.Stop(); err != nil {
 		t.Fatal(err)
 	}
 
-	request := collected.named(t, "agentdock-api", "POST /v1/jobs")
-	parents := map[string]*tracepb.Span{"job": request}
-	jobSpan := collected.named(t, "agentdock-worker", "job")
+	id := strings.Split(caller, "-")[1]
+	raw, err := hex.DecodeString(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := collected.Trace(raw)
+	request := named(t, spans, "agentdock-api", "POST /v1/jobs")
+	parents := map[string]testenv.Span{"job": request}
+	jobSpan := named(t, spans, "agentdock-worker", "job")
 	for _, name := range []string{"sandbox.create", "exec.start", "exec.wait", "sandbox.destroy"} {
 		parents[name] = jobSpan
 	}
-	if id := hex.EncodeToString(request.GetTraceId()); id != strings.Split(caller, "-")[1] {
-		t.Errorf("the request is in trace %s, its caller's is %s", id, caller)
-	}
 	for name, parent := range parents {
-		span := collected.named(t, "agentdock-worker", name)
-		if !bytes.Equal(span.GetTraceId(), request.GetTraceId()) || !bytes.Equal(span.GetParentSpanId(), parent.GetSpanId()) {
+		if span := named(t, spans, "agentdock-worker", name); !bytes.Equal(span.GetParentSpanId(), parent.GetSpanId()) {
 			t.Errorf("%s is not below %s", name, parent.GetName())
 		}
 	}
-	if create := collected.named(t, "agentdock-worker", "sandbox.create"); !strings.Contains(log.String(),
-		`"msg":"sandbox created","sandbox":"`+job+`-1","trace_id":"`+hex.EncodeToString(create.GetTraceId())+`","span_id":"`+hex.EncodeToString(create.GetSpanId())+`"`) {
+	if create := named(t, spans, "agentdock-worker", "sandbox.create"); !strings.Contains(log.String(),
+		`"msg":"sandbox created","sandbox":"`+job+`-1","trace_id":"`+id+`","span_id":"`+hex.EncodeToString(create.GetSpanId())+`"`) {
 		t.Errorf("the execution service's log does not name the trace: %s", log.String())
 	}
 }

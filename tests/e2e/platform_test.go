@@ -20,7 +20,9 @@ func TestPlatformOfSeparateProcesses(t *testing.T) {
 	if images == "" {
 		images = "/var/lib/agentdock/images"
 	}
-	p := testenv.StartPlatform(t, testenv.PlatformConfig{ImageDir: images, S3: true, Environment: []string{"AGENTDOCK_WORKER_LEASE=3s"}})
+	collector := testenv.StartCollector(t)
+	p := testenv.StartPlatform(t, testenv.PlatformConfig{ImageDir: images, S3: true,
+		Environment: append(sendsTraces(collector), "AGENTDOCK_WORKER_LEASE=3s")})
 	dir := t.TempDir()
 	agentdock := func(args ...string) (stdout, stderr string, status int) {
 		t.Helper()
@@ -80,6 +82,7 @@ func TestPlatformOfSeparateProcesses(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	lookAt(t, p)
+	oneTrace(t, p, collector)
 }
 
 // lookAt looks at what operators look at: health, metrics, and logs without
