@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -64,6 +65,9 @@ func (m *measuredEnvironment) Destroy(ctx context.Context, id string) error {
 	err := m.Connection.Destroy(ctx, id)
 	m.t.Metrics.destroyed.WithLabelValues(m.node, result(err)).Inc()
 	end(err)
+	if err == nil {
+		m.t.forgetJob(jobOf(id))
+	}
 	return err
 }
 
@@ -93,7 +97,7 @@ func (s *measuredSandbox) Exec(ctx context.Context, spec execenv.ExecSpec) (exec
 	if err != nil {
 		return nil, err
 	}
-	return &measuredExec{Exec: x, s: s}, nil
+	return &measuredExec{Exec: x, s: s, since: begin}, nil
 }
 
 func (s *measuredSandbox) AttachExec(ctx context.Context, id string) (execenv.Exec, error) {
@@ -101,7 +105,7 @@ func (s *measuredSandbox) AttachExec(ctx context.Context, id string) (execenv.Ex
 	if err != nil {
 		return nil, err
 	}
-	return &measuredExec{Exec: x, s: s}, nil
+	return &measuredExec{Exec: x, s: s, since: time.Now()}, nil
 }
 
 func (s *measuredSandbox) PutArchive(ctx context.Context, dir string, r io.Reader) error {
@@ -121,17 +125,20 @@ func (s *measuredSandbox) GetArchive(ctx context.Context, req execenv.ArchiveReq
 type measuredExec struct {
 	execenv.Exec
 	s *measuredSandbox
+	// since is when this process began to have to do with it.
+	since time.Time
 }
 
-// Wait is the span of the command: whoever runs one waits for it.
+// Wait ends the span of the command, which began with its start: whoever runs
+// one reads its output first, and waits when that is over.
 func (x *measuredExec) Wait(ctx context.Context) (execenv.Result, error) {
 	m := x.s.m
-	ctx, end := m.t.Span(m.t.inJob(ctx, jobOf(x.s.ID())), "exec.wait",
-		append(m.about(x.s.ID()), attribute.String("agentdock.exec", x.ID()))...)
+	ctx, span := m.t.tracer.Start(m.t.inJob(ctx, jobOf(x.s.ID())), "exec.run", trace.WithTimestamp(x.since),
+		trace.WithAttributes(append(m.about(x.s.ID()), attribute.String("agentdock.exec", x.ID()))...))
 	res, err := x.Exec.Wait(ctx)
 	if err == nil {
 		m.t.Metrics.ranSeconds.WithLabelValues(m.node, string(res.Outcome.Kind)).Observe(res.Duration.Seconds())
 	}
-	end(err)
+	finish(span, err)
 	return res, err
 }

@@ -105,6 +105,18 @@ func (m *measuredStore) held(l store.Lease, err error) error {
 type jobs struct {
 	mu   sync.Mutex
 	open map[string]trace.Span
+	// over are those of jobs that have ended and whose sandbox may be there: its
+	// end belongs to the job too.
+	over map[string]trace.Span
+}
+
+// keptOver bounds the jobs that have ended and are remembered: of some, no
+// sandbox is ever destroyed here. When there are more, what is lost is where the
+// end of a sandbox belongs.
+const keptOver = 1000
+
+func newJobs() jobs {
+	return jobs{open: map[string]trace.Span{}, over: map[string]trace.Span{}}
 }
 
 func (t *Telemetry) beginJob(c store.Claimed) {
@@ -118,6 +130,7 @@ func (t *Telemetry) beginJob(c store.Claimed) {
 		before.End()
 	}
 	t.jobs.open[c.Job.ID] = span
+	delete(t.jobs.over, c.Job.ID)
 }
 
 // endJob says whether there was one to end.
@@ -129,8 +142,19 @@ func (t *Telemetry) endJob(id string, attrs ...attribute.KeyValue) bool {
 		span.SetAttributes(attrs...)
 		span.End()
 		delete(t.jobs.open, id)
+		if len(t.jobs.over) >= keptOver {
+			clear(t.jobs.over)
+		}
+		t.jobs.over[id] = span
 	}
 	return ok
+}
+
+// forgetJob is for a job of which no sandbox is left.
+func (t *Telemetry) forgetJob(id string) {
+	t.jobs.mu.Lock()
+	defer t.jobs.mu.Unlock()
+	delete(t.jobs.over, id)
 }
 
 // endJobs is for jobs that a process which stops has let go of.
@@ -151,8 +175,10 @@ func (t *Telemetry) inJob(ctx context.Context, id string) context.Context {
 	}
 	t.jobs.mu.Lock()
 	defer t.jobs.mu.Unlock()
-	if span, ok := t.jobs.open[id]; ok {
-		return trace.ContextWithSpan(ctx, span)
+	for _, jobs := range []map[string]trace.Span{t.jobs.open, t.jobs.over} {
+		if span, ok := jobs[id]; ok {
+			return trace.ContextWithSpan(ctx, span)
+		}
 	}
 	return ctx
 }

@@ -135,10 +135,10 @@ func work(t *testing.T, s store.Store, env execenv.Environment, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := env.Destroy(ctx, sb.ID()); err != nil {
+	if err := s.Finish(ctx, c.Lease, store.End{State: run.Succeeded, Outcome: res.Outcome}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Finish(ctx, c.Lease, store.End{State: run.Succeeded, Outcome: res.Outcome}); err != nil {
+	if err := env.Destroy(ctx, sb.ID()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -182,7 +182,7 @@ func TestOneTraceFromRequestToCommand(t *testing.T) {
 	request := named(t, spans, "agentdock-api", "POST /v1/jobs")
 	parents := map[string]testenv.Span{"job": request}
 	jobSpan := named(t, spans, "agentdock-worker", "job")
-	for _, name := range []string{"sandbox.create", "exec.start", "exec.wait", "sandbox.destroy"} {
+	for _, name := range []string{"sandbox.create", "exec.start", "exec.run", "sandbox.destroy"} {
 		parents[name] = jobSpan
 	}
 	for name, parent := range parents {

@@ -42,7 +42,7 @@ type Telemetry struct {
 // Start sets up what a process of that name measures with. env looks up
 // variables; the exporter reads its own further ones by itself.
 func Start(ctx context.Context, process string, env func(string) string, log *slog.Logger) (*Telemetry, error) {
-	t := &Telemetry{Metrics: newMetrics(), jobs: jobs{open: map[string]trace.Span{}}, shutdown: func(context.Context) error { return nil }}
+	t := &Telemetry{Metrics: newMetrics(), jobs: newJobs(), shutdown: func(context.Context) error { return nil }}
 	on, err := tracing(env)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func oneTrace(t *testing.T, p *testenv.Platform, collector *testenv.Collector) {
 		"agentdock-worker job":             "agentdock-api POST /v1/jobs",
 		"agentdock-worker sandbox.create":  "agentdock-worker job",
 		"agentdock-worker exec.start":      "agentdock-worker job",
-		"agentdock-worker exec.wait":       "agentdock-worker job",
+		"agentdock-worker exec.run":        "agentdock-worker job",
 		"agentdock-worker sandbox.destroy": "agentdock-worker job",
 	}
 	found := map[string]testenv.Span{}
@@ -54,6 +54,9 @@ func oneTrace(t *testing.T, p *testenv.Platform, collector *testenv.Collector) {
 			t.Errorf("%s was sent: %v; it is not below %q", name, sent, parent)
 		}
 	}
+	if run := found["agentdock-worker exec.run"]; run.GetEndTimeUnixNano()-run.GetStartTimeUnixNano() < uint64(300*time.Millisecond) {
+		t.Errorf("the command took longer than its span: %v", run.Span)
+	}
 	for said, call := range map[string]string{"sandbox created": "sandbox.create", "command started": "exec.start", "sandbox destroyed": "sandbox.destroy"} {
 		want := fmt.Sprintf(`"trace_id":"%s","span_id":"%s"`, trace, hex.EncodeToString(found["agentdock-worker "+call].GetSpanId()))
 		if !logged(p.Execd.Log(), `"msg":"`+said+`"`, id, want) {
@@ -70,7 +73,7 @@ func oneTrace(t *testing.T, p *testenv.Platform, collector *testenv.Collector) {
 func submitInTrace(t *testing.T, p *testenv.Platform, parent string) (id string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/v1/jobs",
-		strings.NewReader(`{"source":{"kind":"none"},"commands":[{"argv":["true"]}]}`))
+		strings.NewReader(`{"source":{"kind":"none"},"commands":[{"argv":["sleep","0.3"]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
