@@ -13,4 +13,4 @@ mkdir -p docs/benchmarks
 CGO_ENABLED=0 go test ./tests/chaos -count=1 -v -timeout 2h \
 	-chaos.kills "${KILLS:-2000}" -chaos.report "$PWD/docs/benchmarks/chaos.md"
 CGO_ENABLED=0 go test ./tests/platform -count=1 -v -timeout 2h \
-	-platform.rounds "${ROUNDS:-5}" -platform.report "$PWD/docs/benchmarks/platform-faults.md"
+	-platform.rounds "${ROUNDS:-2}" -platform.report "$PWD/docs/benchmarks/platform-faults.md"

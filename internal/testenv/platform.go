@@ -81,8 +81,25 @@ func StartPlatform(t testing.TB, cfg PlatformConfig) *Platform {
 	p.Key = strings.TrimSpace(output("agentdock-api", "bootstrap-admin-key"))
 	p.API = StartProgram(t, p.Environment, `"msg":"serving"`, filepath.Join(bin, "agentdock-api"))
 	p.URL = "http://" + p.API.Find(`"listen":"([^"]+)"`)
-	p.Worker = StartProgram(t, p.Environment, `"msg":"working"`, filepath.Join(bin, "agentdock-worker"))
+	p.Worker = p.StartWorker(t, "worker-1")
 	return p
+}
+
+// Setting is what API and worker have been given for a variable.
+func (p *Platform) Setting(name string) string {
+	for _, kv := range slices.Backward(p.Environment) { // the last one counts
+		if value, found := strings.CutPrefix(kv, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// StartWorker starts another worker, which has a name in the record.
+func (p *Platform) StartWorker(t testing.TB, name string) *Program {
+	t.Helper()
+	return StartProgram(t, append(slices.Clone(p.Environment), "AGENTDOCK_WORKER_NAME="+name), `"msg":"working"`,
+		filepath.Join(Binaries(t), "agentdock-worker"))
 }
 
 func stderrOf(err error) []byte {
@@ -112,7 +129,7 @@ func StartProgram(t testing.TB, environ []string, ready string, argv ...string) 
 	t.Cleanup(func() {
 		p.Stop()
 		if t.Failed() {
-			t.Logf("the log of %s:\n%s", filepath.Base(argv[0]), p.log.String())
+			t.Logf("the end of the log of %s:\n%s", filepath.Base(argv[0]), p.log.Tail(256<<10))
 		}
 	})
 	return p
@@ -125,8 +142,9 @@ func (p *Program) Start() {
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
 	cmd.Env = p.environ
 	cmd.Stderr = &p.log
-	// A test that is killed must leave no process.
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	// A test that is killed must leave no process, not even one that it has
+	// stopped, which takes no other signal.
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -163,6 +181,14 @@ func (p *Program) Log() string { return p.log.String() }
 
 // Pid is its process.
 func (p *Program) Pid() int { return p.cmd.Process.Pid }
+
+// Signal sends it a signal that does not end it.
+func (p *Program) Signal(signal unix.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(signal); err != nil {
+		p.t.Errorf("%v to %s: %v", signal, filepath.Base(p.argv[0]), err)
+	}
+}
 
 // Kill ends it with SIGKILL.
 func (p *Program) Kill() {

@@ -2,19 +2,13 @@ package platform
 
 import (
 	"bytes"
-	"crypto/ed25519"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/client"
 	"github.com/agentdock/agentdock/internal/control"
-	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -61,12 +55,7 @@ func (w *world) judge(of *row, s *submitted) verdict {
 		w.Errorf("%s: job %s: %s", of.fault, s.id, fmt.Sprintf(format, args...))
 	}
 	job := w.job(s.id)
-	v := verdict{job: job, fence: w.fence(s.id)}
-	if inside, err := w.record.Job(w.ctx, control.OperatorID, s.id); err != nil {
-		wrong("%v", err)
-	} else {
-		v.artifacts = inside.Resolved.Artifacts
-	}
+	v := verdict{job: job, fence: w.fence(s.id), artifacts: job.Resolved.ArtifactsIncomplete}
 	if s.err != nil || s.end == nil {
 		of.holes++
 		wrong("whoever followed its log was not told the end: %v", s.err)
@@ -95,7 +84,7 @@ func (w *world) judgeLog(of *row, s *submitted, job *api.Job, wrong func(string,
 	}
 	if text(again) != text(s.log) {
 		of.holes++
-		wrong("its follower got %q, and its log is %q", text(s.log), text(again))
+		wrong("its follower got %d bytes, %.200q, and its log is %d, %.200q", len(text(s.log)), text(s.log), len(text(again)), text(again))
 	}
 	type place struct{ attempt, step int }
 	ends := map[place]int64{}
@@ -151,9 +140,9 @@ func (w *world) judgeRuns(of *row, s *submitted, v verdict, wrong func(string, .
 	for step := range jobSteps {
 		text := said[v.job.Attempt][step]
 		begin, _, _ := strings.Cut(strings.TrimPrefix(text, "begin "), "\n")
-		if text != output(begin) {
+		if whole := s.shape.output(begin); text != whole {
 			of.holes++
-			wrong("command %d succeeded and its log is not whole: %q", step, text)
+			wrong("command %d succeeded and its log is not whole: it has %d bytes of %d and begins %.200q", step, len(text), len(whole), text)
 		}
 		fmt.Fprintf(&want, "begin %s\nend %s\n", begin, begin)
 	}
@@ -173,11 +162,12 @@ func (w *world) judgeRuns(of *row, s *submitted, v verdict, wrong func(string, .
 }
 
 // output is all that a run of the program says.
-func output(name string) string {
+func (s shape) output(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "begin %s\n", name)
-	for i := range jobLines {
-		fmt.Fprintf(&b, "line %d\n", i)
+	for i := range s.lines {
+		line := fmt.Sprintf("line %d ", i)
+		fmt.Fprintln(&b, line+strings.Repeat("x", max(0, s.width-len(line)-1)))
 	}
 	fmt.Fprintf(&b, "end %s\n", name)
 	return b.String()
@@ -199,7 +189,7 @@ func (w *world) judgeReceipt(id string, job *api.Job, wrong func(string, ...any)
 		envelope, err = w.record.Receipt(w.ctx, control.OperatorID, id)
 		return err == nil
 	})
-	v, err := receipt.Verify(envelope, []ed25519.PublicKey{w.public})
+	v, err := receipt.Verify(envelope, w.public)
 	if err != nil {
 		wrong("%v", err)
 		return
@@ -207,75 +197,4 @@ func (w *world) judgeReceipt(id string, job *api.Job, wrong func(string, ...any)
 	if p := v.Statement.Predicate; p.Job.Attempts != job.Attempt || len(p.Steps) != len(job.Steps) {
 		wrong("its receipt says %+v", p)
 	}
-}
-
-// nothingLeft waits for the last removal and looks at the host, the record and
-// the object store.
-func (w *world) nothingLeft(of *row) {
-	w.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		left := w.left()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			of.left += len(left)
-			w.Errorf("%s: left over: %q", of.fault, left)
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-func (w *world) left() (left []string) {
-	w.Helper()
-	left = w.execd.Leftovers()
-	stats, err := w.record.Stats(w.ctx)
-	if err != nil {
-		return append(left, err.Error())
-	}
-	for state, n := range stats.ByState {
-		if !state.Terminal() && n > 0 {
-			left = append(left, fmt.Sprintf("%d jobs that are %s", n, state))
-		}
-	}
-	blobs, err := w.unknownBlobs()
-	if err != nil {
-		return append(left, err.Error())
-	}
-	return append(left, blobs...)
-}
-
-// unknownBlobs are those that no row names.
-func (w *world) unknownBlobs() (unknown []string, _ error) {
-	err := filepath.WalkDir(w.s3.Dir, func(path string, d os.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		key, err := filepath.Rel(w.s3.Dir, path)
-		if err != nil {
-			return err
-		}
-		job, ok := strings.CutPrefix(key, "jobs/")
-		if !ok {
-			return nil // the upload
-		}
-		id, _, _ := strings.Cut(job, "/")
-		artifacts, err := w.record.ArtifactsOf(w.ctx, id)
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return err
-		}
-		for _, a := range artifacts {
-			if a.Key == key {
-				return nil
-			}
-		}
-		unknown = append(unknown, "blob "+key)
-		return nil
-	})
-	return unknown, err
 }

@@ -1,6 +1,7 @@
 // Package platform takes the parts of the platform away, one after the other
 // and in the middle of jobs, and then asks of every job whether it ended once,
-// ran once, lost nothing of its log, and left nothing.
+// ran once, lost nothing of its log, and left nothing. The parts are the
+// programs themselves, as a team runs them, over real servers.
 //
 // The short form runs with the other tests; "make chaos" runs the long one. The
 // seed decides what is hit when, as far as timing allows.
@@ -25,18 +26,8 @@ var (
 	onlyFlag   = flag.String("platform.only", "", "cause this fault only")
 )
 
-func TestMain(m *testing.M) {
-	if config := os.Getenv(roleVariable); config != "" {
-		if err := be(config); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func TestFaults(t *testing.T) {
+func seed(t *testing.T) uint64 {
+	t.Helper()
 	seed := *seedFlag
 	if seed == 0 {
 		_, _ = fmt.Sscan(os.Getenv("AGENTDOCK_CHAOS_SEED"), &seed)
@@ -45,33 +36,59 @@ func TestFaults(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d; again with -platform.seed %d -platform.rounds %d", seed, seed, *roundsFlag)
-	w := newWorld(t, seed)
+	return seed
+}
+
+// TestFaults causes every fault on one platform after the other: with an S3
+// store, and with a directory of artifacts on a disk that fills up.
+func TestFaults(t *testing.T) {
+	seed := seed(t)
+	all := newTally(seed)
+	for _, p := range []struct {
+		name  string
+		disk  bool
+		kinds []kind
+	}{
+		{"with S3", false, kinds(*roundsFlag > 0)},
+		{"with a directory", true, diskKinds()},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			w := newWorld(t, seed, p.disk, all)
+			w.tryAll(p.kinds)
+		})
+	}
+	t.Logf("\n%s", all.markdown())
+	if *reportFlag != "" {
+		if err := os.WriteFile(*reportFlag, []byte(all.markdown()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (w *world) tryAll(kinds []kind) {
+	w.Helper()
 	var all []verdict
 	for range max(1, *roundsFlag) {
-		for _, k := range kinds(*roundsFlag > 0) {
+		for _, k := range kinds {
 			if *onlyFlag == "" || *onlyFlag == k.name {
 				all = append(all, w.try(k)...)
 			}
 		}
 	}
 	w.unchanged(all)
-	t.Logf("\n%s", w.tally.markdown())
-	if *reportFlag != "" {
-		w.ok(os.WriteFile(*reportFlag, []byte(w.tally.markdown()), 0o644))
-	}
 }
-
-// jobsAtOnce are more than two workers take.
-const jobsAtOnce = 8
 
 func (w *world) try(k kind) []verdict {
 	w.Helper()
 	begun := time.Now()
 	of := w.tally.row(k.name)
 	of.times++
-	fmt.Fprintf(w.logs, "-- %s\n", k.name)
-	jobs := w.submit(jobsAtOnce, w.spec())
-	k.cause(w, jobs)
+	w.mark("fault: " + k.name)
+	if k.before != nil {
+		k.before(w)
+	}
+	jobs := w.submit(k.shape)
+	k.cause(w, of, jobs)
 	ended := w.settle(of, jobs)
 	if w.Failed() {
 		w.FailNow() // what comes next would be blamed for it

@@ -2,8 +2,11 @@ package platform
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentdock/agentdock/api"
@@ -20,6 +23,18 @@ type row struct {
 	// attempt, holes in logs, and what was left.
 	lost, twice, holes, left int
 	longest                  time.Duration
+	// hits is how often it came when a job was in a state.
+	mu   sync.Mutex
+	hits map[string]int
+}
+
+func (r *row) hit(state string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hits == nil {
+		r.hits = map[string]int{}
+	}
+	r.hits[state]++
 }
 
 func (r *row) saw(v verdict) {
@@ -39,6 +54,12 @@ type tally struct {
 	seed  uint64
 	begun time.Time
 	rows  []*row
+	notes []string
+}
+
+// note is something that was measured beside the counts.
+func (t *tally) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
 func newTally(seed uint64) *tally { return &tally{seed: seed, begun: time.Now()} }
@@ -56,10 +77,10 @@ func (t *tally) row(fault string) *row {
 
 func (t *tally) markdown() string {
 	var b strings.Builder
-	b.WriteString("# Faults of the platform\n\nWritten by `make chaos` (`tests/platform`): an API, two workers, an execution service with real sandboxes,\n" +
-		"PostgreSQL, Redis and an S3 server, each in processes of its own, while one of them fails. Each job runs two\n" +
+	b.WriteString("# Faults of the platform\n\nWritten by `make chaos` (`tests/platform`): the programs agentdock-api, agentdock-worker (two) and agentdock-execd\n" +
+		"with real sandboxes, over PostgreSQL, Redis and an S3 server, while one of them fails. Each job runs two\n" +
 		"commands that say in their log and in an artifact how often they ran. Logs are followed by a caller from the\n" +
-		"start, and compared with the record in the end.\n\n")
+		"start, and compared with the record in the end. The time of the longest includes the fault itself.\n\n")
 	fmt.Fprintf(&b, "Seed %d, %s, %d processors.\n\n", t.seed, time.Since(t.begun).Round(time.Second), runtime.NumCPU())
 	b.WriteString("| fault | times | jobs | succeeded | failed | cancelled | further attempts | without an end | run twice in an attempt | log lost | left over | longest until all ended |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -79,6 +100,20 @@ func (t *tally) markdown() string {
 		sum.longest = max(sum.longest, r.longest)
 	}
 	sum.write(&b)
+	b.WriteString("\nHit when a job was in a state, or a moment after (the last is one that has ended):\n\n")
+	for _, r := range t.rows {
+		var hits []string
+		for _, state := range slices.Sorted(maps.Keys(r.hits)) {
+			hits = append(hits, fmt.Sprintf("%s %d", state, r.hits[state]))
+		}
+		if len(hits) > 0 {
+			fmt.Fprintf(&b, "- %s: %s\n", r.fault, strings.Join(hits, ", "))
+		}
+	}
+	b.WriteString("\nMeasured beside:\n\n")
+	for _, n := range t.notes {
+		fmt.Fprintf(&b, "- %s\n", n)
+	}
 	return b.String()
 }
 

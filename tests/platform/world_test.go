@@ -6,128 +6,90 @@ import (
 	"context"
 	"crypto/ed25519"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/client"
-	"github.com/agentdock/agentdock/internal/blob"
-	"github.com/agentdock/agentdock/internal/blob/s3"
-	"github.com/agentdock/agentdock/internal/control"
-	"github.com/agentdock/agentdock/internal/queue/redis"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/store/postgres"
 	"github.com/agentdock/agentdock/internal/testenv"
-	"github.com/agentdock/agentdock/internal/testenv/capture"
 )
 
 // patience is how long what must happen may take on a machine that is busy.
 const patience = 90 * time.Second
 
+// lease is how long a worker may be silent: the shortest that there is.
+const lease = 3 * time.Second
+
 // world is a whole platform: databases, object store, execution service, API
-// and two workers, each in processes of its own.
+// and two workers, each a program in a process of its own.
 type world struct {
 	*testing.T
+	*testenv.Platform
 	ctx     context.Context
 	rng     *rand.Rand
-	logs    *capture.Buffer
-	pg      *testenv.Postgres
-	dsn     string
-	redis   *testenv.Redis
-	s3      *testenv.S3
-	execd   *testenv.Execd
-	api     *process
-	workers []*process
+	edge    int // the next to be hit
+	workers []*testenv.Program
 	client  *client.Client
-	admin   string // the key of the client
 	upload  string // the program, for jobs
+	disk    string // of the directory of artifacts, if that is what there is
 	// record is for looking at what no caller sees.
 	record *postgres.Store
 	db     *pgxpool.Pool
-	blobs  blob.Store
-	public ed25519.PublicKey
+	public []ed25519.PublicKey
 	tally  *tally
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+// newWorld starts a platform with an S3 store, or with a directory of artifacts
+// on a disk of its own.
+func newWorld(t *testing.T, seed uint64, disk bool, tally *tally) *world {
 	t.Helper()
 	testenv.RequireRoot(t)
-	w := &world{T: t, ctx: context.Background(), rng: rand.New(rand.NewPCG(seed, 1)), logs: &capture.Buffer{}, tally: newTally(seed)}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of the logs:\n%s", w.logs.Tail(256<<10))
-		}
-	})
-	w.s3 = testenv.StartS3(t, t.TempDir())
-	w.pg = testenv.StartPostgres(t)
-	w.dsn = w.pg.Database()
-	w.redis = testenv.StartRedis(t)
-	w.execd = testenv.StartExecd(t, testenv.BareStore(t))
+	w := &world{T: t, ctx: context.Background(), rng: rand.New(rand.NewPCG(seed, 1)), tally: tally}
+	w.edge = w.rng.IntN(len(edges))
+	// An API that is started again is where it was.
+	environment := []string{"AGENTDOCK_API_LISTEN=" + freeAddress(t),
+		"AGENTDOCK_WORKER_LEASE=" + lease.String(), "AGENTDOCK_WORKER_CONCURRENCY=3", "AGENTDOCK_WORKER_DRAIN=1s"}
+	if disk {
+		w.disk = testenv.SmallDisk(t, diskBytes)
+		environment = append(environment, "ARTIFACT_DIR="+filepath.Join(w.disk, "artifacts"))
+	}
+	w.Platform = testenv.StartPlatform(t, testenv.PlatformConfig{ImageDir: testenv.BareStore(t), S3: !disk, Environment: environment})
+	w.workers = []*testenv.Program{w.Worker, w.StartWorker(t, "worker-2")}
+	dsn := w.Setting("DATABASE_URL")
 	var err error
-	w.record, err = postgres.Open(w.ctx, w.dsn)
+	w.record, err = postgres.Open(w.ctx, dsn)
 	w.ok(err)
 	t.Cleanup(func() { _ = w.record.Close() })
-	w.db, err = pgxpool.New(w.ctx, w.dsn)
+	w.db, err = pgxpool.New(w.ctx, dsn)
 	w.ok(err)
 	t.Cleanup(w.db.Close)
-
-	r := role{
-		DSN: w.dsn, Redis: w.redis.URL, Socket: w.execd.Socket, Key: filepath.Join(t.TempDir(), "key.pem"), Listen: freeAddress(t),
-		S3: s3.Config{Endpoint: w.s3.Endpoint, Region: w.s3.Region, Bucket: w.s3.Bucket, AccessKey: w.s3.AccessKey, SecretKey: w.s3.SecretKey},
-	}
-	key, err := receipt.LoadOrCreateKey(r.Key)
-	w.ok(err)
-	signer, err := receipt.NewSigner(key)
-	w.ok(err)
-	w.public = signer.Public()
-	w.blobs, err = r.openBlobs()
-	w.ok(err)
-	w.admin = w.firstKey(r)
-	for _, name := range []string{"api", "worker-1", "worker-2"} {
-		r.Name = name
-		p := &process{w: w, role: r}
-		p.start()
-		t.Cleanup(func() { p.end(unix.SIGTERM) })
-		if name == "api" {
-			w.api = p
-		} else {
-			w.workers = append(w.workers, p)
-		}
-	}
-	w.client = w.connect(w.admin)
+	w.client = w.connect(w.Key)
 	w.ready()
-	up, err := w.client.Upload(w.ctx, programArchive(t))
+	keys, err := w.client.ReceiptKeys(w.ctx)
 	w.ok(err)
-	w.upload = up.ID
+	for _, k := range keys {
+		public, err := receipt.ParsePublicKeys([]byte(k.PublicKey))
+		w.ok(err)
+		w.public = append(w.public, public...)
+	}
+	w.upload = w.sendProgram(w.client)
 	return w
-}
-
-// firstKey is the operator's, whose quota does not bound.
-func (w *world) firstKey(r role) string {
-	w.Helper()
-	q, err := redis.Open(r.Redis)
-	w.ok(err)
-	defer q.Close()
-	c, err := control.New(control.Config{}, w.record, q, w.blobs, slog.New(slog.DiscardHandler))
-	w.ok(err)
-	secret, err := c.FirstKey(w.ctx)
-	w.ok(err)
-	return secret
 }
 
 // connect is a client that does not give up while something is away.
 func (w *world) connect(key string) *client.Client {
 	w.Helper()
-	c, err := client.New("http://"+w.api.role.Listen, client.WithAPIKey(key), client.WithAttempts(1000),
+	c, err := client.New(w.URL, client.WithAPIKey(key), client.WithAttempts(1000),
 		client.WithBackoff(20*time.Millisecond, 500*time.Millisecond))
 	w.ok(err)
 	w.Cleanup(c.CloseIdleConnections)
@@ -160,25 +122,41 @@ func (w *world) eventually(otherwise string, holds func() bool) {
 // some is a pause of random length.
 func (w *world) some(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
-// Jobs are two commands that take a second together.
-const (
-	jobSteps = 2
-	jobLines = 20
-)
+// mark says what happens now, to be found beside the logs of the processes.
+func (w *world) mark(what string) {
+	w.Helper()
+	w.Logf("%s %s", time.Now().UTC().Format(time.RFC3339Nano), what)
+}
 
-func (w *world) spec() api.JobSpec {
-	command := api.Command{Argv: []string{"./program", "20", "25"}}
+// shape is how many jobs there are, and what their commands do: each of two
+// prints so many lines of so many bytes, with a pause after each, and leaves
+// a file of so many bytes.
+type shape struct {
+	jobs, lines, width int
+	pause              time.Duration
+	leaves             int
+}
+
+const jobSteps = 2
+
+// usual jobs are more than two workers take, and take a second each.
+var usual = shape{jobs: 8, lines: 20, pause: 25 * time.Millisecond}
+
+func (w *world) spec(s shape) api.JobSpec {
+	command := api.Command{Argv: []string{"./program", strconv.Itoa(s.lines), strconv.FormatInt(s.pause.Milliseconds(), 10),
+		strconv.Itoa(s.width), strconv.Itoa(s.leaves)}}
 	return api.JobSpec{
-		Source: api.Source{Kind: "archive", UploadID: w.upload}, Image: testenv.BareImage, Artifacts: []string{"ran"},
+		Source: api.Source{Kind: "archive", UploadID: w.upload}, Image: testenv.BareImage, Artifacts: []string{"ran", "left"},
 		Commands: []api.Command{command, command}, TimeoutMS: 300_000,
-		Limits: api.Limits{MilliCPU: 500, MemoryBytes: 128 << 20, PIDs: 64},
+		Limits: api.Limits{MilliCPU: 500, MemoryBytes: 128 << 20, PIDs: 64, OutputBytes: max(256_000, 2*int64(s.lines*s.width))},
 	}
 }
 
 // submitted is a job, and what a caller who follows its log has got.
 type submitted struct {
-	id   string
-	read chan struct{} // closed when the log is over
+	id    string
+	shape shape
+	read  chan struct{} // closed when the log is over
 
 	log []api.LogOutput
 	end *api.LogEnd
@@ -186,13 +164,13 @@ type submitted struct {
 }
 
 // submit makes jobs and follows their logs.
-func (w *world) submit(n int, spec api.JobSpec) []*submitted {
+func (w *world) submit(of shape) []*submitted {
 	w.Helper()
 	var all []*submitted
-	for range n {
-		job, err := w.client.CreateJob(w.ctx, spec, "")
+	for range of.jobs {
+		job, err := w.client.CreateJob(w.ctx, w.spec(of), "")
 		w.ok(err)
-		s := &submitted{id: job.ID, read: make(chan struct{})}
+		s := &submitted{id: job.ID, shape: of, read: make(chan struct{})}
 		go s.follow(w)
 		all = append(all, s)
 	}
@@ -213,6 +191,14 @@ func (s *submitted) follow(w *world) {
 			s.end = event.End
 		}
 	}
+}
+
+// sendProgram uploads what jobs run, for the tenant of a client.
+func (w *world) sendProgram(c *client.Client) (id string) {
+	w.Helper()
+	up, err := c.Upload(w.ctx, programArchive(w.T))
+	w.ok(err)
+	return up.ID
 }
 
 func freeAddress(t *testing.T) string {
