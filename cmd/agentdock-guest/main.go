@@ -12,6 +12,7 @@
 //	agentdock-guest pack ROOT DIR MAX [PATTERN…]   tar to stdout
 //	agentdock-guest exec COMMAND                   see guest.Command
 //	agentdock-guest files REQUEST                  see package filewire
+//	agentdock-guest relay SOCKET                   see guest.Relay
 //	agentdock-guest probe NAME [ARGUMENT…]         see guest.Probe; agentdock doctor also
 //	                                               runs it on the host, for comparison
 package main
@@ -55,6 +56,8 @@ func dispatch(args []string) error {
 		return guest.Exec(args[1])
 	case len(args) == 2 && args[0] == "files":
 		return files.Serve(args[1], os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == "relay":
+		return guest.Relay(args[1], os.Stdin, os.Stdout)
 	case len(args) >= 2 && args[0] == "probe":
 		return guest.Probe(args[1:], os.Stdout)
 	}

@@ -12,6 +12,7 @@ func TestClients(t *testing.T) {
 		checks int
 	}{
 		{"e2b", 60},
+		{"code-interpreter", 26},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			here := *w

@@ -40,7 +40,7 @@ func (f *Facade) dataPlane() http.Handler {
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "nothing in a sandbox is served under this path")
 	})
-	ports := map[string]http.Handler{daemonPort: router}
+	ports := map[string]http.Handler{daemonPort: router, interpreterPort: f.interpreter()}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, ok := ports[exchangeOf(r.Context()).target.port]
 		if !ok {
@@ -59,7 +59,7 @@ func plainly(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 // opened lets a request through that shows the access token of its sandbox.
 func (f *Facade) opened(refuse refuse, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := f.open(r, r.Header.Get("X-Access-Token"))
+		err := f.open(r, tokenOf(r))
 		if err == nil {
 			err = checkUser(userOf(r))
 		}
@@ -72,6 +72,15 @@ func (f *Facade) opened(refuse refuse, next http.HandlerFunc) http.HandlerFunc {
 			refuse(w, r, err)
 		}
 	}
+}
+
+// tokenOf is the access token that a request shows. Some calls of the code
+// interpreter's client have it in another place.
+func tokenOf(r *http.Request) string {
+	if token := r.Header.Get("X-Access-Token"); token != "" {
+		return token
+	}
+	return r.Header.Get("E2b-Traffic-Access-Token")
 }
 
 // open finds out who holds the token of a sandbox, and takes that into its hands.

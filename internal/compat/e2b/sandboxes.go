@@ -41,6 +41,9 @@ type session struct {
 	ClientID        string `json:"clientID"`
 	EnvdVersion     string `json:"envdVersion"`
 	EnvdAccessToken string `json:"envdAccessToken"`
+	// TrafficAccessToken is the same: clients send this one, and not the other,
+	// with calls that are about contexts of the code interpreter.
+	TrafficAccessToken string `json:"trafficAccessToken"`
 }
 
 // details describe a sandbox.
@@ -124,7 +127,7 @@ func seconds(n int64) (time.Duration, error) {
 func sessionOf(box run.Sandbox) session {
 	return session{
 		SandboxID: box.ID, TemplateID: templateOf(box), ClientID: "agentdock",
-		EnvdVersion: daemonVersion, EnvdAccessToken: box.AccessToken,
+		EnvdVersion: daemonVersion, EnvdAccessToken: box.AccessToken, TrafficAccessToken: box.AccessToken,
 	}
 }
 
