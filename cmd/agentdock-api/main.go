@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/agentdock/agentdock/internal/backends"
 	"github.com/agentdock/agentdock/internal/enginesocket"
 	"github.com/agentdock/agentdock/internal/logging"
 	"github.com/agentdock/agentdock/internal/settings"
@@ -43,13 +44,13 @@ func start(ctx context.Context, args, environ []string, stdout, stderr io.Writer
 	if len(args) > 1 {
 		return errors.New("cannot start: more than one argument; see --help")
 	}
-	do := serve
+	do, connect := serve, backends.Open
 	switch append(args, "")[0] {
 	case "":
 	case "migrate":
-		do = migrate
+		do, connect = migrate, backends.OpenRecord
 	case "bootstrap-admin-key":
-		do = bootstrap
+		do, connect = bootstrap, backends.OpenRecord
 	case "--version", "version":
 		_, err := fmt.Fprintln(stdout, version.Get())
 		return err
@@ -72,7 +73,7 @@ func start(ctx context.Context, args, environ []string, stdout, stderr io.Writer
 		return err
 	}
 	defer func() { _ = t.Stop() }() // it has said why in the log
-	p, err := open(ctx, s, t, log)
+	p, err := open(ctx, s, connect, t, log)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agentdock/agentdock/internal/testenv"
 )
 
 func TestStart(t *testing.T) {
@@ -36,5 +41,26 @@ func TestStart(t *testing.T) {
 				t.Errorf("a secret is in %v", err)
 			}
 		})
+	}
+}
+
+// TestTheFirstKeyTouchesTheRecordOnly: root may make it, and what root makes of
+// the directory of artifacts is closed to the service.
+func TestTheFirstKeyTouchesTheRecordOnly(t *testing.T) {
+	p := testenv.StartPostgres(t)
+	artifacts := filepath.Join(t.TempDir(), "artifacts")
+	environ := []string{"DATABASE_URL=" + p.Database(), "REDIS_URL=redis://127.0.0.1:1/0", "ARTIFACT_DIR=" + artifacts}
+	var out bytes.Buffer
+	if err := start(t.Context(), []string{"migrate"}, environ, &out, &out); err != nil || out.Len() > 0 {
+		t.Errorf("migrate: %v: %s", err, out.String())
+	}
+	if err := start(t.Context(), []string{"bootstrap-admin-key"}, environ, &out, &out); err != nil || !strings.HasPrefix(out.String(), "adk_") {
+		t.Errorf("bootstrap-admin-key: %v: %s", err, out.String())
+	}
+	if err := start(t.Context(), []string{"bootstrap-admin-key"}, environ, &out, &out); err == nil || !strings.Contains(err.Error(), "there is one") {
+		t.Errorf("a second first key: %v", err)
+	}
+	if _, err := os.Stat(artifacts); err == nil {
+		t.Error("the directory of artifacts was made")
 	}
 }

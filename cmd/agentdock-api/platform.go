@@ -30,15 +30,18 @@ type platform struct {
 	control   *control.Control
 }
 
+// connector opens what a command needs.
+type connector func(context.Context, settings.Record) (*backends.Backends, error)
+
 // open connects to what there has to be.
-func open(ctx context.Context, s settings.API, t *telemetry.Telemetry, log *slog.Logger) (_ *platform, err error) {
+func open(ctx context.Context, s settings.API, connect connector, t *telemetry.Telemetry, log *slog.Logger) (_ *platform, err error) {
 	p := &platform{settings: s, telemetry: t, log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
 		}
 	}()
-	if p.backends, err = backends.Open(ctx, s.Record); err != nil {
+	if p.backends, err = connect(ctx, s.Record); err != nil {
 		return nil, err
 	}
 	p.record = t.Store(p.backends.Store)

@@ -25,23 +25,29 @@ type Backends struct {
 }
 
 // Open connects to all of them, or leaves nothing open.
-func Open(ctx context.Context, r settings.Record) (_ *Backends, err error) {
-	b := &Backends{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.Close())
-		}
-	}()
+func Open(ctx context.Context, r settings.Record) (*Backends, error) {
+	b, err := OpenRecord(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if b.Queue, err = redis.Open(r.RedisURL.Reveal()); err == nil {
+		b.Blobs, err = blobs(r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// OpenRecord connects to the record and nothing else. Whoever works on it by hand
+// may be root, and a directory of artifacts that root makes is closed to the
+// service.
+func OpenRecord(ctx context.Context, r settings.Record) (*Backends, error) {
 	record, err := postgres.Open(ctx, r.DatabaseURL.Reveal())
 	if err != nil {
 		return nil, err
 	}
-	b.Store = record
-	if b.Queue, err = redis.Open(r.RedisURL.Reveal()); err != nil {
-		return nil, err
-	}
-	b.Blobs, err = blobs(r)
-	return b, err
+	return &Backends{Store: record}, nil
 }
 
 func blobs(r settings.Record) (blob.Store, error) {
