@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		os.Stdout.WriteString(dir + "\n")
+		fmt.Println(dir)
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
 		return
 	}
