@@ -94,6 +94,30 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// Defines values for SandboxState.
+const (
+	SandboxStateCreating SandboxState = "creating"
+	SandboxStateEnded    SandboxState = "ended"
+	SandboxStateEnding   SandboxState = "ending"
+	SandboxStateRunning  SandboxState = "running"
+)
+
+// Valid indicates whether the value is a known member of the SandboxState enum.
+func (e SandboxState) Valid() bool {
+	switch e {
+	case SandboxStateCreating:
+		return true
+	case SandboxStateEnded:
+		return true
+	case SandboxStateEnding:
+		return true
+	case SandboxStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Scope.
 const (
 	ScopeAdmin          Scope = "admin"
@@ -188,6 +212,144 @@ type Command struct {
 
 	// TimeoutMS Lowers `wall_clock_ms` for this command; 0 leaves it.
 	TimeoutMS int64 `json:"timeout_ms,omitempty,omitzero"`
+}
+
+// Exec defines model for Exec.
+type Exec struct {
+	Argv []string `json:"argv"`
+	Dir  string   `json:"dir,omitempty,omitzero"`
+	ID   string   `json:"id"`
+
+	// Result There once it has ended.
+	Result    *ExecResult `json:"result,omitempty"`
+	Running   bool        `json:"running"`
+	StartedAt time.Time   `json:"started_at,omitempty,omitzero"`
+	Stdin     bool        `json:"stdin"`
+	TTY       bool        `json:"tty"`
+}
+
+// ExecEvent defines model for ExecEvent.
+type ExecEvent struct {
+	End         *ExecResult     `json:"end,omitempty"`
+	Interrupted *LogInterrupted `json:"interrupted,omitempty"`
+
+	// Output A piece of what the command wrote, in `text` where it is UTF-8 without NUL bytes, else in `base64`. A character may be cut between two pieces.
+	Output  *ExecOutput  `json:"output,omitempty"`
+	Started *ExecStarted `json:"started,omitempty"`
+	Type    string       `json:"type"`
+}
+
+// ExecList defines model for ExecList.
+type ExecList struct {
+	Execs []Exec `json:"execs"`
+}
+
+// ExecOutput A piece of what the command wrote, in `text` where it is UTF-8 without NUL bytes, else in `base64`. A character may be cut between two pieces.
+type ExecOutput struct {
+	Base64 []byte `json:"base64,omitempty,omitzero"`
+
+	// Next Where it ends; resume from here.
+	Next int64 `json:"next"`
+
+	// Offset Where it begins among the kept bytes of both streams.
+	Offset int64  `json:"offset"`
+	Stream string `json:"stream"`
+	Text   string `json:"text,omitempty,omitzero"`
+}
+
+// ExecResult defines model for ExecResult.
+type ExecResult struct {
+	DurationMS int64 `json:"duration_ms"`
+
+	// Outcome The one answer to how it ended. A job has it exactly when its state is succeeded, failed or cancelled.
+	Outcome     Outcome `json:"outcome"`
+	StderrBytes int64   `json:"stderr_bytes"`
+
+	// StdoutBytes What the program wrote, kept or not.
+	StdoutBytes int64 `json:"stdout_bytes"`
+
+	// Truncated More was written than is kept.
+	Truncated bool `json:"truncated"`
+}
+
+// ExecSignal defines model for ExecSignal.
+type ExecSignal struct {
+	// Signal A name such as `SIGINT`.
+	//
+	// Examples: SIGTERM
+	Signal string `json:"signal"`
+}
+
+// ExecSpec A command, as `argv` or as a `script`.
+type ExecSpec struct {
+	// Argv The program and its arguments, without a shell.
+	Argv []string `json:"argv,omitempty,omitzero"`
+
+	// Dir Relative to the workspace, without `..`.
+	Dir string `json:"dir,omitempty,omitzero"`
+
+	// EndAtLimit Limits that end the command when it reaches them, instead of being its own to handle.
+	EndAtLimit []string `json:"end_at_limit,omitempty,omitzero"`
+
+	// Env Variables for this command, over those of the sandbox.
+	Env map[string]string `json:"env,omitempty,omitzero"`
+
+	// ID Chosen by the caller, of `a-z 0-9 -`; made up if empty.
+	ID string `json:"id,omitempty,omitzero"`
+
+	// OutputBytes Lowers `output_bytes` for this command; 0 leaves it.
+	OutputBytes int64 `json:"output_bytes,omitempty,omitzero"`
+
+	// Script Text for `/bin/sh`, for tenants that may run shells.
+	Script string `json:"script,omitempty,omitzero"`
+
+	// Stdin The caller will write to it. Without, the program reads end of file.
+	Stdin bool `json:"stdin,omitempty,omitzero"`
+
+	// TimeoutMS Lowers `wall_clock_ms` for this command; 0 leaves it.
+	TimeoutMS int64 `json:"timeout_ms,omitempty,omitzero"`
+
+	// TTY Give it a terminal of that size.
+	TTY *TerminalSize `json:"tty,omitempty"`
+}
+
+// ExecStarted defines model for ExecStarted.
+type ExecStarted struct {
+	ID string `json:"id"`
+}
+
+// FileEntry A file of the sandbox, which may have chosen every part of this. Bytes of a name that are not UTF-8 are replaced.
+type FileEntry struct {
+	Bytes int64  `json:"bytes"`
+	GID   int64  `json:"gid"`
+	Kind  string `json:"kind"`
+
+	// Mode The permission bits, as a number.
+	Mode       int       `json:"mode"`
+	ModifiedAt time.Time `json:"modified_at"`
+
+	// Path Absolute.
+	Path string `json:"path"`
+
+	// Target Of a symlink.
+	Target string `json:"target,omitempty,omitzero"`
+	UID    int64  `json:"uid"`
+}
+
+// FileList defines model for FileList.
+type FileList struct {
+	Entries []FileEntry `json:"entries"`
+}
+
+// FileMove defines model for FileMove.
+type FileMove struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// FilePlace defines model for FilePlace.
+type FilePlace struct {
+	Path string `json:"path"`
 }
 
 // Grants What is refused to everybody else.
@@ -549,6 +711,86 @@ type Resolved struct {
 	Isolation           string `json:"isolation,omitempty,omitzero"`
 }
 
+// Sandbox defines model for Sandbox.
+type Sandbox struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// Deadline What no extension passes.
+	Deadline time.Time `json:"deadline"`
+	EndedAt  time.Time `json:"ended_at,omitempty,omitzero"`
+	EnvNames []string  `json:"env_names"`
+
+	// ExpiresAt When its time is over.
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// ID Examples: 06745ltl6q2vid6v0000000000
+	ID     string            `json:"id"`
+	Image  string            `json:"image"`
+	Labels map[string]string `json:"labels"`
+
+	// Limits Limits of the sandbox. A field that is 0 or left out is the service's default; one above its ceiling is lowered to it.
+	Limits Limits `json:"limits"`
+
+	// Outcome How it ended; there once its end has begun.
+	Outcome *Outcome `json:"outcome,omitempty"`
+
+	// Resolved What source, image and environment turned out to be.
+	Resolved Resolved     `json:"resolved"`
+	State    SandboxState `json:"state"`
+}
+
+// SandboxExtension defines model for SandboxExtension.
+type SandboxExtension struct {
+	// AtLeast Never make the time end sooner than before.
+	AtLeast bool `json:"at_least,omitempty,omitzero"`
+
+	// TTLMS From now. At least 1000.
+	TTLMS int64 `json:"ttl_ms"`
+}
+
+// SandboxList defines model for SandboxList.
+type SandboxList struct {
+	// Next The cursor of the next page. Absent on the last.
+	Next      string    `json:"next,omitempty,omitzero"`
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// SandboxMetrics defines model for SandboxMetrics.
+type SandboxMetrics struct {
+	// Limits Limits of the sandbox. A field that is 0 or left out is the service's default; one above its ceiling is lowered to it.
+	Limits  Limits          `json:"limits"`
+	Samples []SandboxSample `json:"samples"`
+}
+
+// SandboxSample defines model for SandboxSample.
+type SandboxSample struct {
+	At time.Time `json:"at"`
+
+	// Usage What the sandbox used, at its end. A value that could not be measured is 0.
+	Usage Usage `json:"usage"`
+}
+
+// SandboxSpec defines model for SandboxSpec.
+type SandboxSpec struct {
+	// Env Variables for every command, as for a job. Only their names are on record.
+	Env map[string]string `json:"env,omitempty,omitzero"`
+
+	// Image The name or digest of a root image that the service has; its default if empty.
+	Image string `json:"image,omitempty,omitzero"`
+
+	// Labels Names of 1 to 63 of `a-z A-Z 0-9 . _ / -`, values of 256 bytes at most.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Limits Limits of the sandbox. A field that is 0 or left out is the service's default; one above its ceiling is lowered to it.
+	Limits Limits `json:"limits,omitempty,omitzero"`
+
+	// TTLMS How long it lives; five minutes if 0. At least 1000.
+	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
+}
+
+// SandboxState defines model for SandboxState.
+type SandboxState string
+
 // Scope defines model for Scope.
 type Scope string
 
@@ -637,6 +879,12 @@ type TenantSpec struct {
 	Quota QuotaChange `json:"quota,omitempty,omitzero"`
 }
 
+// TerminalSize defines model for TerminalSize.
+type TerminalSize struct {
+	Cols int `json:"cols"`
+	Rows int `json:"rows"`
+}
+
 // Upload defines model for Upload.
 type Upload struct {
 	Bytes int64 `json:"bytes"`
@@ -658,8 +906,21 @@ type Usage struct {
 	PIDs            int64 `json:"pids"`
 }
 
+// WatchEvent defines model for WatchEvent.
+type WatchEvent struct {
+	Interrupted *LogInterrupted `json:"interrupted,omitempty"`
+	Path        string          `json:"path,omitempty,omitzero"`
+	Type        string          `json:"type"`
+}
+
 // Cursor defines model for Cursor.
 type Cursor = string
+
+// ExecID defines model for ExecID.
+type ExecID = string
+
+// FilePath defines model for FilePath.
+type FilePath = string
 
 // JobID A UUID in lower case.
 //
@@ -668,6 +929,9 @@ type JobID = ID
 
 // Limit defines model for Limit.
 type Limit = int
+
+// SandboxID defines model for SandboxID.
+type SandboxID = string
 
 // TenantID A UUID in lower case.
 //
@@ -731,6 +995,98 @@ type GetJobLogParams struct {
 	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
+// ListSandboxesParams defines parameters for ListSandboxes.
+type ListSandboxesParams struct {
+	// State Only sandboxes in one of these states.
+	State []SandboxState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// Label Only sandboxes that have all of these labels, each as `name=value`.
+	Label []string `form:"label,omitempty" json:"label,omitempty,omitzero"`
+
+	// Limit How many, at most.
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The `next` of the page before.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// GetArchiveParams defines parameters for GetArchive.
+type GetArchiveParams struct {
+	// Dir Relative to the workspace, without `..`.
+	Dir string `form:"dir,omitempty" json:"dir,omitempty,omitzero"`
+
+	// Pattern Only what matches one of these globs below the directory (`**` crosses directories).
+	Pattern []string `form:"pattern,omitempty" json:"pattern,omitempty,omitzero"`
+}
+
+// PutArchiveParams defines parameters for PutArchive.
+type PutArchiveParams struct {
+	// Dir Relative to the workspace, without `..`. It is made if it does not exist.
+	Dir string `form:"dir,omitempty" json:"dir,omitempty,omitzero"`
+}
+
+// FollowExecParams defines parameters for FollowExec.
+type FollowExecParams struct {
+	// From The same as `Last-Event-ID`, which wins.
+	From int64 `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// LastEventID Begin at this offset.
+	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// WriteStdinParams defines parameters for WriteStdin.
+type WriteStdinParams struct {
+	// Close With `true`, the program reads end of file after this.
+	Close bool `form:"close,omitempty" json:"close,omitempty,omitzero"`
+}
+
+// RemoveFileParams defines parameters for RemoveFile.
+type RemoveFileParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path FilePath `form:"path" json:"path"`
+}
+
+// ListFilesParams defines parameters for ListFiles.
+type ListFilesParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path FilePath `form:"path" json:"path"`
+
+	// Depth How deep; 1 is the directory's own entries.
+	Depth int `form:"depth,omitempty" json:"depth,omitempty,omitzero"`
+}
+
+// ReadFileParams defines parameters for ReadFile.
+type ReadFileParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path   FilePath `form:"path" json:"path"`
+	Offset int64    `form:"offset,omitempty" json:"offset,omitempty,omitzero"`
+
+	// Length 0 is everything from the offset on.
+	Length int64 `form:"length,omitempty" json:"length,omitempty,omitzero"`
+}
+
+// WriteFileParams defines parameters for WriteFile.
+type WriteFileParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path FilePath `form:"path" json:"path"`
+
+	// Mode Of a new file, as a number; 420 (0644) if left out.
+	Mode int `form:"mode,omitempty" json:"mode,omitempty,omitzero"`
+}
+
+// StatFileParams defines parameters for StatFile.
+type StatFileParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path FilePath `form:"path" json:"path"`
+}
+
+// WatchFilesParams defines parameters for WatchFiles.
+type WatchFilesParams struct {
+	// Path Absolute, or relative to the workspace.
+	Path      FilePath `form:"path" json:"path"`
+	Recursive bool     `form:"recursive,omitempty" json:"recursive,omitempty,omitzero"`
+}
+
 // CreateTenantJSONRequestBody defines body for CreateTenant for application/json ContentType.
 type CreateTenantJSONRequestBody = TenantSpec
 
@@ -742,3 +1098,27 @@ type CreateKeyJSONRequestBody = KeySpec
 
 // CreateJobJSONRequestBody defines body for CreateJob for application/json ContentType.
 type CreateJobJSONRequestBody = JobSpec
+
+// CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
+type CreateSandboxJSONRequestBody = SandboxSpec
+
+// StartExecJSONRequestBody defines body for StartExec for application/json ContentType.
+type StartExecJSONRequestBody = ExecSpec
+
+// ResizeExecJSONRequestBody defines body for ResizeExec for application/json ContentType.
+type ResizeExecJSONRequestBody = TerminalSize
+
+// SignalExecJSONRequestBody defines body for SignalExec for application/json ContentType.
+type SignalExecJSONRequestBody = ExecSignal
+
+// ExtendSandboxJSONRequestBody defines body for ExtendSandbox for application/json ContentType.
+type ExtendSandboxJSONRequestBody = SandboxExtension
+
+// MakeDirectoryJSONRequestBody defines body for MakeDirectory for application/json ContentType.
+type MakeDirectoryJSONRequestBody = FilePlace
+
+// MoveFileJSONRequestBody defines body for MoveFile for application/json ContentType.
+type MoveFileJSONRequestBody = FileMove
+
+// RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
+type RunExecJSONRequestBody = ExecSpec

@@ -12,7 +12,9 @@ import (
 
 	"github.com/agentdock/agentdock/internal/backends"
 	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/httpapi"
+	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/service"
 	"github.com/agentdock/agentdock/internal/settings"
@@ -28,6 +30,7 @@ type platform struct {
 	backends  *backends.Backends
 	record    store.Store // of the backends, with telemetry
 	control   *control.Control
+	live      *live.Sandboxes // nil where no execution service is named
 }
 
 // connector opens what a command needs.
@@ -50,7 +53,34 @@ func open(ctx context.Context, s settings.API, connect connector, t *telemetry.T
 		return nil, err
 	}
 	p.control, err = control.New(control.Config{Defaults: s.Limits(), Image: s.Image, ReceiptKeys: keys}, p.record, p.backends.Queue, p.backends.Blobs, log)
+	if err != nil {
+		return nil, err
+	}
+	p.live, err = liveSandboxes(p)
 	return p, err
+}
+
+func liveSandboxes(p *platform) (*live.Sandboxes, error) {
+	s := p.settings
+	if len(s.Execds) == 0 {
+		return nil, nil
+	}
+	var nodes []live.Node
+	for _, e := range s.Execds {
+		dial, err := execrpc.Dialer(e.Socket, e.Address, execrpc.TLSFiles{Cert: s.ExecdTLSCert, Key: s.ExecdTLSKey, CA: s.ExecdTLSCA})
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, live.Node{Name: e.Name, Dial: func(ctx context.Context) (live.Connection, error) {
+			c, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return p.telemetry.Environment(e.Name, c), nil
+		}})
+	}
+	return live.New(live.Config{Defaults: live.Limits(s.Limits()), Image: s.Image, Development: s.Mode == settings.AuthDev},
+		p.record, nodes, p.control.Audit, p.log)
 }
 
 func receiptKeys(path string) ([]control.ReceiptKey, error) {
@@ -120,7 +150,7 @@ func serve(ctx context.Context, p *platform, _ io.Writer) error {
 		Auth: mode, Log: p.log, TLS: conf,
 		Registerer: t.Metrics.Registry(), Metrics: t.Metrics.Handler(p.log),
 		Around: func(next http.Handler) http.Handler { return t.HTTP(next, httpapi.RouteOf) },
-	}, p.control)
+	}, p.control, p.live)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -128,8 +158,12 @@ func serve(ctx context.Context, p *platform, _ io.Writer) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	parts := []*service.Part{part}
+	if p.live != nil {
+		parts = []*service.Part{service.Loop("live sandboxes", p.live.Run), part}
+	}
 	return service.Group{
-		Parts:    []*service.Part{part},
+		Parts:    parts,
 		Ready:    func() { p.log.Info("serving", "listen", l.Addr().String(), "tls", conf != nil, "auth", s.Mode) },
 		Stopping: func() { p.log.Info("stopping") },
 	}.Run(ctx)

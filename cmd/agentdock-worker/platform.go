@@ -75,7 +75,7 @@ func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *s
 func nodes(s settings.Worker, t *telemetry.Telemetry) ([]worker.Node, error) {
 	var all []worker.Node
 	for _, e := range s.Execds {
-		dial, err := dialer(s, e)
+		dial, err := execrpc.Dialer(e.Socket, e.Address, execrpc.TLSFiles{Cert: s.ExecdTLSCert, Key: s.ExecdTLSKey, CA: s.ExecdTLSCA})
 		if err != nil {
 			return nil, err
 		}
@@ -101,17 +101,6 @@ func nodes(s settings.Worker, t *telemetry.Telemetry) ([]worker.Node, error) {
 		})
 	}
 	return all, nil
-}
-
-func dialer(s settings.Worker, e settings.Endpoint) (func(context.Context) (*execrpc.Client, error), error) {
-	if e.Socket != "" {
-		return func(ctx context.Context) (*execrpc.Client, error) { return execrpc.DialUnix(ctx, e.Socket) }, nil
-	}
-	conf, err := execrpc.ClientTLS(execrpc.TLSFiles{Cert: s.ExecdTLSCert, Key: s.ExecdTLSKey, CA: s.ExecdTLSCA}, "")
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach execution service %s: %w", e.Name, err)
-	}
-	return func(ctx context.Context) (*execrpc.Client, error) { return execrpc.DialTLS(ctx, e.Address, conf) }, nil
 }
 
 func (p *platform) close() error {

@@ -24,6 +24,7 @@ import (
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/enginesocket"
 	"github.com/agentdock/agentdock/internal/httpapi"
+	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/queue/memory"
 	"github.com/agentdock/agentdock/internal/receipt"
 	"github.com/agentdock/agentdock/internal/service"
@@ -76,6 +77,7 @@ type platform struct {
 	queue   *memory.Queue
 	signer  *receipt.Signer
 	control *control.Control
+	live    *live.Sandboxes
 	key     string
 	l       net.Listener
 }
@@ -105,6 +107,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.live, err = p.sandboxes(execd); err != nil {
+		return err
+	}
 	api, err := p.api()
 	if err != nil {
 		return err
@@ -112,7 +117,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	address := reachable(p.l.Addr())
 	p.l = nil // the API's from here on
 	group := service.Group{
-		Parts:       []*service.Part{watchEngines(cfg.Hidden), execd.part(), service.Loop("the worker", worker.Run), api},
+		Parts: []*service.Part{
+			watchEngines(cfg.Hidden), execd.part(),
+			service.Loop("the worker", worker.Run), service.Loop("live sandboxes", p.live.Run), api,
+		},
 		StopTimeout: cfg.Settings.Drain + time.Minute,
 		Ready: func() {
 			cfg.Ready(Started{URL: "http://" + address, Key: p.key})
@@ -195,11 +203,23 @@ func (p *platform) api() (*service.Part, error) {
 		Auth: httpapi.AuthMode(p.cfg.Settings.Mode), Log: p.cfg.Log,
 		Registerer: t.Metrics.Registry(), Metrics: t.Metrics.Handler(p.cfg.Log),
 		Around: func(next http.Handler) http.Handler { return t.HTTP(next, httpapi.RouteOf) },
-	}, p.control)
+	}, p.control, p.live)
 	if err != nil {
 		return nil, err
 	}
 	return api.Part(p.l)
+}
+
+func (p *platform) sandboxes(execd *execd) (*live.Sandboxes, error) {
+	s := p.cfg.Settings
+	return live.New(live.Config{Defaults: live.Limits(s.Limits()), Image: s.Image}, p.record,
+		[]live.Node{{Name: node, Dial: func(ctx context.Context) (live.Connection, error) {
+			c, err := execd.dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return p.cfg.Telemetry.Environment(node, c), nil
+		}}}, p.control.Audit, p.cfg.Log)
 }
 
 func (p *platform) worker(execd *execd) (*worker.Worker, error) {

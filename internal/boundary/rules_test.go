@@ -221,7 +221,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/live/..."},
-		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/store", "./internal/execenv",
+		Ours: []string{"./internal/run", "./internal/tenant", "./internal/fault", "./internal/store", "./internal/execenv", "./internal/livefiles",
 			// Who asks, and what every way in refuses.
 			"./internal/control"},
 		SDKs:     []string{anySDK},
@@ -241,7 +241,9 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/httpapi/..."},
-		Ours: []string{"./api", "./internal/control", "./internal/run", "./internal/tenant", "./internal/fault", "./internal/service",
+		Ours: []string{"./api", "./internal/control", "./internal/live", "./internal/livefiles", "./internal/run", "./internal/tenant", "./internal/fault", "./internal/service",
+			// Commands of live sandboxes are the port's.
+			"./internal/execenv",
 			"./internal/strictjson",
 			// The questions that use cases pass on are the store's.
 			"./internal/store"},
@@ -280,7 +282,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/allinone"},
-		Ours: []string{"./internal/httpapi", "./internal/control", "./internal/worker", "./internal/service", "./internal/settings",
+		Ours: []string{"./internal/httpapi", "./internal/control", "./internal/live", "./internal/worker", "./internal/service", "./internal/settings",
 			"./internal/telemetry", "./internal/receipt", "./internal/checkout", "./internal/enginesocket", "./internal/localexecd",
 			"./internal/execrpc", "./internal/image/...", "./internal/store", "./internal/store/sqlite", "./internal/queue/memory",
 			"./internal/blob/dir", "./internal/fault"},

@@ -22,10 +22,7 @@ func specOf(s api.JobSpec) (run.JobSpec, error) {
 	spec := run.JobSpec{
 		Source: run.Source{Kind: run.SourceKind(s.Source.Kind), Upload: s.Source.UploadID, Repository: s.Source.Repository, Ref: s.Source.Ref, Depth: s.Source.Depth},
 		Image:  s.Image, Env: s.Env,
-		Limits: run.Limits{
-			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
-			Inodes: s.Limits.Inodes, OutputBytes: s.Limits.OutputBytes, WallClock: ms("limits.wall_clock_ms", s.Limits.WallClockMS),
-		},
+		Limits:  limitsWith(s.Limits, ms),
 		Timeout: ms("timeout_ms", s.TimeoutMS), Artifacts: s.Artifacts, Labels: s.Labels, MaxAttempts: s.MaxAttempts,
 	}
 	for i, c := range s.Commands {
@@ -37,14 +34,49 @@ func specOf(s api.JobSpec) (run.JobSpec, error) {
 	return spec, err
 }
 
+func limitsWith(l api.Limits, ms func(string, int64) time.Duration) run.Limits {
+	return run.Limits{
+		MilliCPU: l.MilliCPU, MemoryBytes: l.MemoryBytes, PIDs: l.PIDs, DiskBytes: l.DiskBytes,
+		Inodes: l.Inodes, OutputBytes: l.OutputBytes, WallClock: ms("limits.wall_clock_ms", l.WallClockMS),
+	}
+}
+
+func limitsOf(l api.Limits) (run.Limits, error) {
+	var err error
+	limits := limitsWith(l, func(field string, v int64) time.Duration {
+		var d time.Duration
+		d, err = milliseconds(field, v)
+		return d
+	})
+	return limits, err
+}
+
+func fromLimits(l run.Limits) api.Limits {
+	return api.Limits{
+		MilliCPU: l.MilliCPU, MemoryBytes: l.MemoryBytes, PIDs: l.PIDs, DiskBytes: l.DiskBytes,
+		Inodes: l.Inodes, OutputBytes: l.OutputBytes, WallClockMS: l.WallClock.Milliseconds(),
+	}
+}
+
+func fromUsage(u run.Usage) api.Usage {
+	return api.Usage{
+		MemoryBytes: u.MemoryBytes, PeakMemoryBytes: u.PeakMemoryBytes, CPUMS: u.CPU.Milliseconds(),
+		PIDs: u.PIDs, DiskBytes: u.DiskBytes, Inodes: u.Inodes,
+	}
+}
+
+func fromResolved(r run.Resolved) api.Resolved {
+	return api.Resolved{
+		Commit: r.Commit, ArchiveDigest: r.ArchiveDigest, ImageDigest: r.ImageDigest, Isolation: r.Isolation, Environment: r.Environment,
+		ArtifactsIncomplete: r.Artifacts,
+	}
+}
+
 func fromSpec(s run.JobSpec) api.JobSpec {
 	spec := api.JobSpec{
 		Source: api.Source{Kind: string(s.Source.Kind), UploadID: s.Source.Upload, Repository: s.Source.Repository, Ref: s.Source.Ref, Depth: s.Source.Depth},
 		Image:  s.Image, Env: s.Env,
-		Limits: api.Limits{
-			MilliCPU: s.Limits.MilliCPU, MemoryBytes: s.Limits.MemoryBytes, PIDs: s.Limits.PIDs, DiskBytes: s.Limits.DiskBytes,
-			Inodes: s.Limits.Inodes, OutputBytes: s.Limits.OutputBytes, WallClockMS: s.Limits.WallClock.Milliseconds(),
-		},
+		Limits:    fromLimits(s.Limits),
 		TimeoutMS: s.Timeout.Milliseconds(), Artifacts: s.Artifacts, Labels: s.Labels, MaxAttempts: s.MaxAttempts,
 		Commands: []api.Command{},
 	}
@@ -70,15 +102,7 @@ func fromJob(j run.Job) api.Job {
 	job := api.Job{
 		ID: j.ID, State: api.JobState(j.State), Spec: fromSpec(j.Spec), Attempt: j.Attempt, Lost: j.Lost,
 		CancelRequested: j.CancelRequested, Steps: []api.Step{}, Outcome: fromOutcome(j.Outcome),
-		Usage: api.Usage{
-			MemoryBytes: j.Usage.MemoryBytes, PeakMemoryBytes: j.Usage.PeakMemoryBytes, CPUMS: j.Usage.CPU.Milliseconds(),
-			PIDs: j.Usage.PIDs, DiskBytes: j.Usage.DiskBytes, Inodes: j.Usage.Inodes,
-		},
-		Resolved: api.Resolved{
-			Commit: j.Resolved.Commit, ArchiveDigest: j.Resolved.ArchiveDigest, ImageDigest: j.Resolved.ImageDigest,
-			Isolation: j.Resolved.Isolation, Environment: j.Resolved.Environment,
-			ArtifactsIncomplete: j.Resolved.Artifacts,
-		},
+		Usage: fromUsage(j.Usage), Resolved: fromResolved(j.Resolved),
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
 	}
 	for _, s := range j.Steps {

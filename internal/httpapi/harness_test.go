@@ -17,6 +17,8 @@ import (
 	"github.com/agentdock/agentdock/internal/blob"
 	"github.com/agentdock/agentdock/internal/blob/dir"
 	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/execenv/fake"
+	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/service"
 	"github.com/agentdock/agentdock/internal/store"
@@ -31,6 +33,7 @@ type rig struct {
 	record  *sqlite.Store
 	blobs   blob.Store
 	control *control.Control
+	live    *live.Sandboxes
 	api     *API
 	part    *service.Part
 	url     string
@@ -74,7 +77,10 @@ func newRigOn(t *testing.T, wrap func(net.Listener) net.Listener, change ...func
 	if r.control, err = control.New(ccfg, r.record, newQueue(t), r.blobs, logger); err != nil {
 		t.Fatal(err)
 	}
-	if r.api, err = New(cfg, r.control); err != nil {
+	if r.live, err = newLive(t, r, logger); err != nil {
+		t.Fatal(err)
+	}
+	if r.api, err = New(cfg, r.control, r.live); err != nil {
 		t.Fatal(err)
 	}
 	l, err := Listen(cfg.Auth, "127.0.0.1:0")
@@ -100,6 +106,19 @@ func newRigOn(t *testing.T, wrap func(net.Listener) net.Listener, change ...func
 	}
 	return r
 }
+
+// newLive makes the use cases of live sandboxes over an environment in memory.
+func newLive(t *testing.T, r *rig, log *slog.Logger) (*live.Sandboxes, error) {
+	env := fake.New(fake.Config{})
+	t.Cleanup(env.Close)
+	node := live.Node{Name: "here", Dial: func(context.Context) (live.Connection, error) { return local{env}, nil }}
+	return live.New(live.Config{Development: true}, r.record, []live.Node{node}, r.control.Audit, log)
+}
+
+// local is an environment of this process, which is always there.
+type local struct{ *fake.Environment }
+
+func (local) Close() {}
 
 // tenant makes a tenant and a key of it.
 func (r *rig) tenant(name string, quota tenant.Quota, scopes ...tenant.Scope) (tenant.Tenant, string) {
@@ -168,6 +187,10 @@ func (r *rig) send(method, path, key string, body any, headers ...header) answer
 		in, kind = strings.NewReader(b), jsonType
 	case []byte:
 		in, kind = bytes.NewReader(b), tarType
+		bare, _, _ := strings.Cut(path, "?")
+		if rt, _ := match(method, bare); rt != nil && rt.takes == bytesType {
+			kind = bytesType
+		}
 	default:
 		text, err := json.Marshal(b)
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/service"
 )
 
@@ -107,6 +108,7 @@ func (c Config) orDefaults() Config {
 type API struct {
 	cfg     Config
 	control *control.Control
+	live    *live.Sandboxes // nil where there are none
 	log     *slog.Logger
 	metrics *metrics
 	router  http.Handler
@@ -118,11 +120,11 @@ type API struct {
 	draining  chan struct{}
 }
 
-// New makes the API over the use cases.
-func New(cfg Config, c *control.Control) (*API, error) {
+// New makes the API over the use cases. Those of live sandboxes may be nil.
+func New(cfg Config, c *control.Control, sandboxes *live.Sandboxes) (*API, error) {
 	cfg = cfg.orDefaults()
 	a := &API{
-		cfg: cfg, control: c, log: cfg.Log, tenants: newLimiters(), strangers: newLimiters(),
+		cfg: cfg, control: c, live: sandboxes, log: cfg.Log, tenants: newLimiters(), strangers: newLimiters(),
 		long:     &slots{used: map[string]int{}, perTenant: cfg.MaxLongPerTenant, of: cfg.MaxLong},
 		draining: make(chan struct{}),
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/internal/control"
@@ -50,18 +49,9 @@ func (h *handlers) ListJobs(ctx context.Context, r ListJobsRequestObject) (ListJ
 	for _, s := range r.Params.State {
 		q.States = append(q.States, run.State(s))
 	}
-	for _, l := range r.Params.Label {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok {
-			return nil, refuse(api.ProblemCodeInvalid, "a label is not written as name=value")
-		}
-		if old, twice := q.Labels[name]; twice && old != value {
-			return nil, refuse(api.ProblemCodeInvalid, "no job has two values for one label")
-		}
-		if q.Labels == nil {
-			q.Labels = map[string]string{}
-		}
-		q.Labels[name] = value
+	var err error
+	if q.Labels, err = labelsOf(r.Params.Label); err != nil {
+		return nil, err
 	}
 	page, err := h.control.Jobs(ctx, h.caller(ctx), q)
 	if err != nil {

@@ -47,6 +47,8 @@ const (
 const (
 	smallBody = 64 << 10
 	jobBody   = 1 << 20
+	// execBody has room for the longest script, escaped.
+	execBody = 4 << 20
 )
 
 // route is what is decided about a request before anything of it is done.
@@ -68,11 +70,22 @@ type route struct {
 	// changes says that the call changes something, so that it is in the audit
 	// log (control writes it).
 	changes bool
+	// inside says that what it changes is inside a live sandbox: that is not in
+	// the audit log, but for what was refused (docs/adr/0022).
+	inside bool
 }
 
 var (
 	jobList = map[string]bool{"state": true, "label": true, "created_after": false, "created_before": false, "limit": false, "cursor": false}
 	inJSON  = []string{jsonType}
+	byPath  = map[string]bool{"path": false}
+)
+
+// Paths that many operations are about.
+const (
+	boxPath   = "/v1/sandboxes/{sandbox_id}"
+	execPath  = boxPath + "/execs/{exec_id}"
+	filesPath = boxPath + "/files"
 )
 
 // routes is the table of access and limits. A test holds it against the
@@ -92,6 +105,49 @@ var routes = []route{
 	{operation: "listReceiptKeys", method: http.MethodGet, path: "/v1/receipt-keys", access: public, pace: short, gives: inJSON},
 	{operation: "createUpload", method: http.MethodPost, path: "/v1/uploads", access: scope(tenant.JobsWrite), pace: upload, takes: tarType, gives: inJSON, changes: true},
 	{operation: "whoAmI", method: http.MethodGet, path: "/v1/whoami", access: anyKey, pace: short, gives: inJSON},
+
+	{operation: "createSandbox", method: http.MethodPost, path: "/v1/sandboxes", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: jobBody, body: func() any { return new(api.SandboxSpec) }, gives: inJSON, changes: true},
+	{operation: "listSandboxes", method: http.MethodGet, path: "/v1/sandboxes", access: scope(tenant.SandboxesRead), pace: short,
+		query: map[string]bool{"state": true, "label": true, "limit": false, "cursor": false}, gives: inJSON},
+	{operation: "getSandbox", method: http.MethodGet, path: boxPath, access: scope(tenant.SandboxesRead), pace: short, gives: inJSON},
+	{operation: "killSandbox", method: http.MethodDelete, path: boxPath, access: scope(tenant.SandboxesWrite), pace: short, gives: inJSON, changes: true},
+	{operation: "extendSandbox", method: http.MethodPost, path: boxPath + "/extend", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.SandboxExtension) }, gives: inJSON, changes: true},
+	{operation: "getSandboxMetrics", method: http.MethodGet, path: boxPath + "/metrics", access: scope(tenant.SandboxesRead), pace: short, gives: inJSON},
+	{operation: "runExec", method: http.MethodPost, path: boxPath + "/run", access: scope(tenant.SandboxesWrite), pace: follow,
+		takes: jsonType, maxBody: execBody, body: func() any { return new(api.ExecSpec) }, gives: []string{sseType, ndjsonType}, inside: true},
+	{operation: "startExec", method: http.MethodPost, path: boxPath + "/execs", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: execBody, body: func() any { return new(api.ExecSpec) }, gives: inJSON, inside: true},
+	{operation: "listExecs", method: http.MethodGet, path: boxPath + "/execs", access: scope(tenant.SandboxesRead), pace: short, gives: inJSON},
+	{operation: "getExec", method: http.MethodGet, path: execPath, access: scope(tenant.SandboxesRead), pace: short, gives: inJSON},
+	{operation: "killExec", method: http.MethodDelete, path: execPath, access: scope(tenant.SandboxesWrite), pace: short, inside: true},
+	{operation: "followExec", method: http.MethodGet, path: execPath + "/output", access: scope(tenant.SandboxesRead), pace: follow,
+		query: map[string]bool{"from": false}, gives: []string{sseType, ndjsonType}},
+	{operation: "writeStdin", method: http.MethodPost, path: execPath + "/stdin", access: scope(tenant.SandboxesWrite), pace: upload,
+		takes: bytesType, query: map[string]bool{"close": false}, inside: true},
+	{operation: "signalExec", method: http.MethodPost, path: execPath + "/signal", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.ExecSignal) }, inside: true},
+	{operation: "resizeExec", method: http.MethodPost, path: execPath + "/resize", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.TerminalSize) }, inside: true},
+	{operation: "putArchive", method: http.MethodPut, path: boxPath + "/archive", access: scope(tenant.SandboxesWrite), pace: upload,
+		takes: tarType, query: map[string]bool{"dir": false}, inside: true},
+	{operation: "getArchive", method: http.MethodGet, path: boxPath + "/archive", access: scope(tenant.SandboxesRead), pace: download,
+		query: map[string]bool{"dir": false, "pattern": true}, gives: []string{tarType}},
+	{operation: "listFiles", method: http.MethodGet, path: filesPath, access: scope(tenant.SandboxesRead), pace: short,
+		query: map[string]bool{"path": false, "depth": false}, gives: inJSON},
+	{operation: "removeFile", method: http.MethodDelete, path: filesPath, access: scope(tenant.SandboxesWrite), pace: short, query: byPath, inside: true},
+	{operation: "statFile", method: http.MethodGet, path: filesPath + "/stat", access: scope(tenant.SandboxesRead), pace: short, query: byPath, gives: inJSON},
+	{operation: "readFile", method: http.MethodGet, path: filesPath + "/content", access: scope(tenant.SandboxesRead), pace: download,
+		query: map[string]bool{"path": false, "offset": false, "length": false}, gives: []string{bytesType}},
+	{operation: "writeFile", method: http.MethodPut, path: filesPath + "/content", access: scope(tenant.SandboxesWrite), pace: upload,
+		takes: bytesType, query: map[string]bool{"path": false, "mode": false}, gives: inJSON, inside: true},
+	{operation: "makeDirectory", method: http.MethodPost, path: filesPath + "/directories", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.FilePlace) }, gives: inJSON, inside: true},
+	{operation: "moveFile", method: http.MethodPost, path: filesPath + "/move", access: scope(tenant.SandboxesWrite), pace: short,
+		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.FileMove) }, gives: inJSON, inside: true},
+	{operation: "watchFiles", method: http.MethodGet, path: filesPath + "/watch", access: scope(tenant.SandboxesRead), pace: follow,
+		query: map[string]bool{"path": false, "recursive": false}, gives: []string{sseType, ndjsonType}},
 
 	{operation: "createTenant", method: http.MethodPost, path: "/v1/admin/tenants", access: scope(tenant.Admin), pace: short,
 		takes: jsonType, maxBody: smallBody, body: func() any { return new(api.TenantSpec) }, gives: inJSON, changes: true},

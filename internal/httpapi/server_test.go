@@ -186,7 +186,7 @@ func TestDevModeListensOnLoopbackOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	a, err := New(Config{Auth: AuthDev}, nil)
+	a, err := New(Config{Auth: AuthDev}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/internal/control"
@@ -173,13 +172,8 @@ func (s *logStream) write(p []byte) error {
 	return s.conn.Flush()
 }
 
-// fromEntry writes bytes as text where nothing of them is lost by that.
 func fromEntry(e run.LogEntry) *api.LogOutput {
 	out := &api.LogOutput{Seq: e.Seq, Attempt: e.Attempt, Step: e.Step, Stream: e.Stream, Offset: e.Offset, At: e.At.UTC()}
-	if utf8.Valid(e.Data) && bytes.IndexByte(e.Data, 0) < 0 {
-		out.Text = string(e.Data)
-	} else {
-		out.Base64 = e.Data
-	}
+	out.Text, out.Base64 = textOrBytes(e.Data)
 	return out
 }

@@ -20,7 +20,7 @@ func TestWalk(t *testing.T) {
 	r := newRig(t)
 	quota := tenant.Quota{} // does not bound: there are many requests
 	owner, ownKey := r.tenant("owner", quota, tenant.Scopes()...)
-	stranger, wrong := r.tenant("stranger", quota, tenant.JobsRead, tenant.JobsWrite)
+	stranger, wrong := r.tenant("stranger", quota, tenant.JobsRead, tenant.JobsWrite, tenant.SandboxesRead, tenant.SandboxesWrite)
 	off, disabled := r.tenant("off", quota, tenant.Scopes()...)
 	if _, err := r.control.UpdateTenant(t.Context(), control.Caller{}, off.ID, func(t *tenant.Tenant) { t.Disabled = true }); err != nil {
 		t.Fatal(err)
@@ -33,6 +33,8 @@ func TestWalk(t *testing.T) {
 	_, expired := r.key(owner.ID, soon, tenant.Scopes()...)
 	_, reads := r.key(owner.ID, time.Time{}, tenant.JobsRead)
 	_, writes := r.key(owner.ID, time.Time{}, tenant.JobsWrite)
+	_, looks := r.key(owner.ID, time.Time{}, tenant.SandboxesRead)
+	_, drives := r.key(owner.ID, time.Time{}, tenant.SandboxesWrite)
 	time.Sleep(time.Until(soon)) // it is over then, however late this wakes
 	_, unknown := r.tenant("gone", quota, tenant.Scopes()...)
 	unknown = unknown[:8] + strings.Repeat("a", len(unknown)-8) // and of the right length
@@ -46,14 +48,24 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	const nobody = "01938c5e-7a1b-7c3d-9e2f-5a6b7c8d9e0f"
+	box := r.box(ownKey, "secret of the owner")
+	noBox := strings.Repeat("0", len(box))
 
 	bodies := map[string]any{
 		"createJob": trueJob(), "createUpload": []byte("x"), "createTenant": api.TenantSpec{Name: "x"},
+		"createSandbox": api.SandboxSpec{}, "extendSandbox": api.SandboxExtension{TTLMS: 60_000}, "runExec": api.ExecSpec{Argv: []string{"true"}},
+		"startExec": api.ExecSpec{Argv: []string{"true"}}, "writeStdin": []byte("x"), "signalExec": api.ExecSignal{Signal: "SIGTERM"},
+		"resizeExec": api.TerminalSize{Cols: 80, Rows: 24}, "putArchive": []byte("x"), "writeFile": []byte("x"),
+		"makeDirectory": api.FilePlace{Path: "d"}, "moveFile": api.FileMove{From: "a", To: "b"},
 		"updateTenant": api.TenantChange{Name: "x"}, "createKey": api.KeySpec{Name: "x", Scopes: []api.Scope{api.ScopeAdmin}},
 	}
 	send := func(rt route, key, jobID string) answer {
-		path := strings.NewReplacer("{job_id}", jobID, "{tenant_id}", owner.ID, "{key_id}", revokedKey.ID).Replace(rt.path)
-		if rt.operation == "downloadArtifact" {
+		sandboxID := box
+		if jobID == nobody {
+			sandboxID = noBox
+		}
+		path := strings.NewReplacer("{job_id}", jobID, "{sandbox_id}", sandboxID, "{exec_id}", "mine", "{tenant_id}", owner.ID, "{key_id}", revokedKey.ID).Replace(rt.path)
+		if _, named := rt.query["path"]; named {
 			path += "?path=f"
 		}
 		return r.send(rt.method, path, key, bodies[rt.operation])
@@ -65,7 +77,7 @@ func TestWalk(t *testing.T) {
 		{"no key", "", 401}, {"malformed", "adk_x", 401}, {"unknown", unknown, 401}, {"revoked", revoked, 401},
 		{"expired", expired, 401}, {"disabled", disabled, 403}, {"other tenant", wrong, 0},
 	}
-	t.Logf("%-18s %-7s %-45s no key · malformed · unknown · revoked · expired · disabled · other tenant · read only · write only", "operation", "method", "path")
+	t.Logf("%-18s %-7s %-45s no key · malformed · unknown · revoked · expired · disabled · other tenant · read only · write only · sandboxes: read only · write only", "operation", "method", "path")
 	for _, rt := range routes {
 		var line []string
 		r.api.strangers = newLimiters() // guessing is limited elsewhere
@@ -93,6 +105,11 @@ func TestWalk(t *testing.T) {
 				if theirs.Code != api.ProblemCodeNotFound || strings.ReplaceAll(theirs.Detail, job.ID, nobody) != none.Detail {
 					t.Errorf("%s: another's job: %+v; one that is not there: %+v", rt.operation, theirs, none)
 				}
+			case strings.Contains(rt.path, "{sandbox_id}"):
+				theirs, none := a.problem(t), send(rt, c.key, nobody).problem(t)
+				if theirs.Code != api.ProblemCodeNotFound || strings.ReplaceAll(theirs.Detail, box, noBox) != none.Detail {
+					t.Errorf("%s: another's sandbox: %+v; one that is not there: %+v", rt.operation, theirs, none)
+				}
 			case rt.operation == "whoAmI":
 				if strings.Contains(string(a.body), owner.ID) || !strings.Contains(string(a.body), stranger.ID) {
 					t.Errorf("whoAmI says %s", a.body)
@@ -103,7 +120,7 @@ func TestWalk(t *testing.T) {
 		for _, limited := range []struct {
 			key string
 			has tenant.Scope
-		}{{reads, tenant.JobsRead}, {writes, tenant.JobsWrite}} {
+		}{{reads, tenant.JobsRead}, {writes, tenant.JobsWrite}, {looks, tenant.SandboxesRead}, {drives, tenant.SandboxesWrite}} {
 			a := send(rt, limited.key, job.ID)
 			line = append(line, fmt.Sprint(a.status))
 			allowed := rt.access == public || rt.access == anyKey || rt.access == scope(limited.has)
@@ -133,6 +150,9 @@ func TestWalk(t *testing.T) {
 		t.Errorf("the tenant is now %+v, %v", tn, err)
 	}
 	if list := r.send("GET", "/v1/jobs", wrong, nil); strings.Contains(string(list.body), job.ID) {
+		t.Errorf("another tenant lists %s", list.body)
+	}
+	if list := r.send("GET", "/v1/sandboxes", wrong, nil); strings.Contains(string(list.body), box) {
 		t.Errorf("another tenant lists %s", list.body)
 	}
 	if out := r.log.String(); strings.Contains(out, ownKey[12:]) || strings.Contains(out, wrong[12:]) || strings.Contains(out, revoked[12:]) {

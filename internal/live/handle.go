@@ -11,6 +11,7 @@ import (
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/livefiles"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -171,6 +172,11 @@ func (h *Handle) Fetch(ctx context.Context, r execenv.ArchiveRequest, w io.Write
 		return err
 	}
 	return h.failed(ctx, h.box.GetArchive(ctx, r, w))
+}
+
+// Files works on the files of the sandbox, from inside and as its user.
+func (h *Handle) Files() (*livefiles.Files, error) {
+	return livefiles.Open(h.box, h.Record.Spec.Limits.OutputBytes)
 }
 
 // Usage is what the sandbox uses now.

@@ -80,14 +80,17 @@ type Config struct {
 	Development bool
 }
 
+// Limits are those of a job as the defaults of a live sandbox: a command may go
+// on as long as its sandbox, unless its caller says otherwise.
+func Limits(l run.Limits) run.Limits {
+	l.WallClock = run.Ceiling().WallClock
+	return l
+}
+
 // DefaultConfig is what applies unless an operator sets something else.
 func DefaultConfig() Config {
-	limits := run.DefaultLimits()
-	// A command may go on as long as its sandbox, unless its caller says
-	// otherwise.
-	limits.WallClock = run.Ceiling().WallClock
 	return Config{
-		Defaults: limits, Ceiling: run.Ceiling(), Image: "default",
+		Defaults: Limits(run.DefaultLimits()), Ceiling: run.Ceiling(), Image: "default",
 		TTL: 5 * time.Minute, MaxLifetime: 24 * time.Hour, Starting: 2 * time.Minute,
 		Retention: 24 * time.Hour, Sweep: time.Second,
 	}

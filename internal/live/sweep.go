@@ -32,7 +32,7 @@ const (
 )
 
 // Run looks at everything from time to time until ctx ends.
-func (s *Sandboxes) Run(ctx context.Context) {
+func (s *Sandboxes) Run(ctx context.Context) error {
 	defer s.nodes.close()
 	var deleted time.Time
 	for ctx.Err() == nil {
@@ -53,6 +53,7 @@ func (s *Sandboxes) Run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // Sweep does once what is due. It reads the record first and asks the services

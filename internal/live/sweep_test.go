@@ -202,7 +202,7 @@ func TestRunEndsAndMeasures(t *testing.T) {
 	s := w.another(Config{Sweep: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); s.Run(ctx) }()
+	go func() { defer close(done); _ = s.Run(ctx) }()
 	w.eventually("a sample", func() bool { return len(s.usage.of(box.ID)) > 0 })
 	cancel()
 	<-done
@@ -221,7 +221,7 @@ func TestOldRecordsGo(t *testing.T) {
 	s := w.another(Config{Retention: time.Nanosecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); s.Run(ctx) }()
+	go func() { defer close(done); _ = s.Run(ctx) }()
 	w.eventually("the record is removed", func() bool {
 		page, err := w.store.Sandboxes(t.Context(), store.SandboxQuery{TenantID: c.Tenant.ID})
 		return err == nil && len(page.Sandboxes) == 0

@@ -103,7 +103,11 @@ type API struct {
 	TLSCert string `env:"AGENTDOCK_API_TLS_CERT" help:"PEM file with its certificate; without, it speaks plain HTTP"`
 	TLSKey  string `env:"AGENTDOCK_API_TLS_KEY" help:"PEM file with the certificate's key"`
 	// The private key is the worker's alone.
-	ReceiptKeys string `env:"AGENTDOCK_RECEIPT_KEYS_FILE" help:"PEM file with the public keys that verify receipts, for callers; agentdock-worker public-key prints a worker's"`
+	Execds       []Endpoint `env:"AGENTDOCK_API_EXECDS" help:"execution services for live sandboxes, separated by commas: NAME=unix:PATH or NAME=HOST:PORT; empty for none. Sandboxes have the name on record, so every API process gives a service the same one, and every worker too"`
+	ExecdTLSCert string     `env:"AGENTDOCK_API_EXECD_TLS_CERT" help:"PEM file with the certificate shown to services on TCP"`
+	ExecdTLSKey  string     `env:"AGENTDOCK_API_EXECD_TLS_KEY" help:"PEM file with its key"`
+	ExecdTLSCA   string     `env:"AGENTDOCK_API_EXECD_TLS_CA" help:"PEM file with the authority that signs those services"`
+	ReceiptKeys  string     `env:"AGENTDOCK_RECEIPT_KEYS_FILE" help:"PEM file with the public keys that verify receipts, for callers; agentdock-worker public-key prints a worker's"`
 	Auth
 	Record
 	Sandbox
@@ -125,7 +129,8 @@ func LoadAPI(environ []string) (API, error) {
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		pair = errors.New("one of AGENTDOCK_API_TLS_CERT and AGENTDOCK_API_TLS_KEY is not set; give both or none")
 	}
-	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(s.Listen), s.Record.check(), s.Sandbox.check(), pair})
+	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(s.Listen), s.Record.check(), s.Sandbox.check(), pair,
+		checkExecds("AGENTDOCK_API_", s.Execds, s.ExecdTLSCert, s.ExecdTLSKey, s.ExecdTLSCA)})
 }
 
 // Worker is what agentdock-worker reads.
@@ -161,21 +166,28 @@ func LoadWorker(environ []string) (Worker, error) {
 	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Record.check(), s.Work.check(), s.checkExecds()})
 }
 
+// checkExecds is for settings that begin with a prefix.
+func checkExecds(prefix string, execds []Endpoint, cert, key, ca string) error {
+	var wrong []error
+	seen, tcp := map[string]bool{}, false
+	for _, e := range execds {
+		if seen[e.Name] {
+			wrong = append(wrong, fmt.Errorf("%sEXECDS has two services called %s; give each its own name", prefix, e.Name))
+		}
+		seen[e.Name], tcp = true, tcp || e.Address != ""
+	}
+	if tcp && (cert == "" || key == "" || ca == "") {
+		wrong = append(wrong, fmt.Errorf("an execution service on TCP needs mutual TLS; set %sEXECD_TLS_CERT, _KEY and _CA", prefix))
+	}
+	return errors.Join(wrong...)
+}
+
 func (s Worker) checkExecds() error {
 	var wrong []error
 	if len(s.Execds) == 0 {
 		wrong = append(wrong, errors.New("AGENTDOCK_WORKER_EXECDS is empty; name an execution service"))
 	}
-	seen, tcp := map[string]bool{}, false
-	for _, e := range s.Execds {
-		if seen[e.Name] {
-			wrong = append(wrong, fmt.Errorf("AGENTDOCK_WORKER_EXECDS has two services called %s; give each its own name", e.Name))
-		}
-		seen[e.Name], tcp = true, tcp || e.Address != ""
-	}
-	if tcp && (s.ExecdTLSCert == "" || s.ExecdTLSKey == "" || s.ExecdTLSCA == "") {
-		wrong = append(wrong, errors.New("an execution service on TCP needs mutual TLS; set AGENTDOCK_WORKER_EXECD_TLS_CERT, _KEY and _CA"))
-	}
+	wrong = append(wrong, checkExecds("AGENTDOCK_WORKER_", s.Execds, s.ExecdTLSCert, s.ExecdTLSKey, s.ExecdTLSCA))
 	if s.SigningKeyFile == "" {
 		wrong = append(wrong, errors.New("AGENTDOCK_SIGNING_KEY_FILE is empty; name a file"))
 	}
