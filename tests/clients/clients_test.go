@@ -13,6 +13,9 @@ func TestClients(t *testing.T) {
 	}{
 		{"e2b", 60},
 		{"code-interpreter", 26},
+		{"cli", 13},
+		{"computesdk", 11},
+		{"agents", 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			here := *w

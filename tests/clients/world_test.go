@@ -190,7 +190,7 @@ func (w *world) run(client string) (passed int) {
 	node := exec.CommandContext(ctx, w.node, "run.mjs")
 	node.Dir = work
 	node.Env = append(os.Environ(), "PATH="+filepath.Dir(w.node)+":"+os.Getenv("PATH"), "E2B_API_URL="+w.url, "E2B_SANDBOX_URL="+w.url, "E2B_API_KEY="+w.key,
-		"E2B_VALIDATE_API_KEY=false", "OTHER_KEY="+w.other, "NO_SHELL_KEY="+w.noShell)
+		"OTHER_KEY="+w.other, "NO_SHELL_KEY="+w.noShell)
 	var errs capture.Buffer
 	node.Stderr = &errs
 	out, err := node.StdoutPipe()

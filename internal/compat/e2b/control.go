@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -77,7 +78,7 @@ func (f *Facade) admitted(rt controlRoute) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
 		var err error
-		if x.caller, err = x.gate.Admit(r.Header.Get("X-Api-Key"), rt.scope, rt.operation); err == nil {
+		if x.caller, err = x.gate.Admit(keyOf(r), rt.scope, rt.operation); err == nil {
 			err = rt.serve(w, r)
 		}
 		if err != nil {
@@ -108,4 +109,10 @@ func readBody(r *http.Request, into any) error {
 		return fault.New(fault.Invalid, "the body is not the JSON that was expected: %v", err)
 	}
 	return nil
+}
+
+// keyOf is the API key of a request. Some clients take no key that does not begin
+// as E2B's do, so ours may have that in front.
+func keyOf(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("X-Api-Key"), "e2b_")
 }

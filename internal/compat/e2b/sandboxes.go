@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/run"
@@ -262,6 +263,8 @@ func (f *Facade) list(w http.ResponseWriter, r *http.Request) error {
 		if q.Limit, err = strconv.Atoi(limit); err != nil {
 			return fault.New(fault.Invalid, "limit %q is no number", limit)
 		}
+		// Clients go on with the next page, whatever the size of one.
+		q.Limit = min(q.Limit, control.MaxPage)
 	}
 	found := []details{}
 	if wants(query["state"], "running") {
