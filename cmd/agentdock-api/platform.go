@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/agentdock/agentdock/internal/backends"
+	"github.com/agentdock/agentdock/internal/compat/e2b"
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/httpapi"
@@ -146,11 +147,15 @@ func serve(ctx context.Context, p *platform, _ io.Writer) error {
 		return errors.Join(err, l.Close())
 	}
 	t.Metrics.Queue(p.record)
-	api, err := httpapi.New(httpapi.Config{
+	config := httpapi.Config{
 		Auth: mode, Log: p.log, TLS: conf,
 		Registerer: t.Metrics.Registry(), Metrics: t.Metrics.Handler(p.log),
 		Around: func(next http.Handler) http.Handler { return t.HTTP(next, httpapi.RouteOf) },
-	}, p.control, p.live)
+	}
+	if p.live != nil {
+		config.Facade = e2b.New(e2b.Config{Log: p.log}, p.live)
+	}
+	api, err := httpapi.New(config, p.control, p.live)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/blob/dir"
 	"github.com/agentdock/agentdock/internal/checkout"
+	"github.com/agentdock/agentdock/internal/compat/e2b"
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/enginesocket"
 	"github.com/agentdock/agentdock/internal/httpapi"
@@ -203,6 +204,7 @@ func (p *platform) api() (*service.Part, error) {
 		Auth: httpapi.AuthMode(p.cfg.Settings.Mode), Log: p.cfg.Log,
 		Registerer: t.Metrics.Registry(), Metrics: t.Metrics.Handler(p.cfg.Log),
 		Around: func(next http.Handler) http.Handler { return t.HTTP(next, httpapi.RouteOf) },
+		Facade: e2b.New(e2b.Config{Log: p.cfg.Log}, p.live),
 	}, p.control, p.live)
 	if err != nil {
 		return nil, err

@@ -282,7 +282,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/allinone"},
-		Ours: []string{"./internal/httpapi", "./internal/control", "./internal/live", "./internal/worker", "./internal/service", "./internal/settings",
+		Ours: []string{"./internal/httpapi", "./internal/compat/e2b", "./internal/control", "./internal/live", "./internal/worker", "./internal/service", "./internal/settings",
 			"./internal/telemetry", "./internal/receipt", "./internal/checkout", "./internal/enginesocket", "./internal/localexecd",
 			"./internal/execrpc", "./internal/image/...", "./internal/store", "./internal/store/sqlite", "./internal/queue/memory",
 			"./internal/blob/dir", "./internal/fault"},

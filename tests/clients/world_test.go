@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 		return execrpc.DialUnix(ctx, execd.Socket)
 	}}}, w.use.Audit, logger)
 	w.ok(err)
-	api, err := httpapi.New(httpapi.Config{Log: logger, Facade: e2b.New(e2b.Config{Log: logger}, w.live)}, w.use)
+	api, err := httpapi.New(httpapi.Config{Log: logger, Facade: e2b.New(e2b.Config{Log: logger}, w.live)}, w.use, w.live)
 	w.ok(err)
 	l, err := httpapi.Listen(httpapi.AuthAPIKey, "127.0.0.1:0")
 	w.ok(err)
@@ -98,7 +98,7 @@ func (w *world) serve(api *httpapi.API, l net.Listener) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- service.Group{
-			Parts: []*service.Part{service.Loop("live sandboxes", func(ctx context.Context) error { w.live.Run(ctx); return nil }), part}, StopTimeout: time.Minute,
+			Parts: []*service.Part{service.Loop("live sandboxes", w.live.Run), part}, StopTimeout: time.Minute,
 			Ready: func() {}, Stopping: func() {},
 		}.Run(ctx)
 	}()
