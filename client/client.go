@@ -1,5 +1,5 @@
 // Package client talks to an AgentDock service: it submits jobs, follows their
-// logs, and fetches what they leave. Messages are those of package api, which
+// logs, fetches what they leave, and drives live sandboxes. Messages are those of package api, which
 // are generated from the contract of the service.
 //
 //	c, err := client.New("https://agentdock.example", client.WithAPIKey(key))

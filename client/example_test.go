@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"time"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/client"
@@ -53,6 +54,30 @@ func ExampleIs() {
 	// Output: there is no such job
 }
 
+// A live sandbox is made, used call by call, and thrown away.
+func ExampleClient_RunExec() {
+	service := exampleService()
+	defer service.Close()
+	c, err := client.New(service.URL, client.WithAPIKey(os.Getenv("AGENTDOCK_API_KEY")))
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	box, err := c.CreateSandbox(ctx, api.SandboxSpec{TTLMS: time.Minute.Milliseconds()})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _, _ = c.KillSandbox(ctx, box.ID) }()
+	result, err := client.CopyExec(c.RunExec(ctx, box.ID, api.ExecSpec{Argv: []string{"python3", "-c", "print(6*7)"}}), os.Stdout, os.Stderr)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(result.Outcome.Kind, *result.Outcome.ExitCode)
+	// Output:
+	// 42
+	// exited 0
+}
+
 // exampleService answers as a service would, so that the examples run.
 func exampleService() *httptest.Server {
 	mux := http.NewServeMux()
@@ -63,6 +88,15 @@ func exampleService() *httptest.Server {
 	mux.HandleFunc("GET /v1/jobs/{id}/log", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"type":"output","output":{"seq":1,"stream":"stdout","text":"3 tests passed\n"}}`)
 		fmt.Fprintln(w, `{"type":"end","end":{"state":"succeeded","outcome":{"kind":"exited","exit_code":0}}}`)
+	})
+	mux.HandleFunc("POST /v1/sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"id":"06h2j5a31to4b15195unf4e0p0","state":"running"}`)
+	})
+	mux.HandleFunc("POST /v1/sandboxes/{id}/run", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, `{"type":"started","started":{"id":"c-1"}}`)
+		fmt.Fprintln(w, `{"type":"output","output":{"stream":"stdout","offset":0,"next":3,"text":"42\n"}}`)
+		fmt.Fprintln(w, `{"type":"end","end":{"outcome":{"kind":"exited","exit_code":0}}}`)
 	})
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")

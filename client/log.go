@@ -184,17 +184,11 @@ func (f *follower) take(event api.LogEvent) (last bool, _ error) {
 }
 
 func (f *follower) interrupted(event api.LogEvent) error {
-	switch event.Interrupted.Reason {
-	case "not_following":
+	if event.Interrupted.Reason == "not_following" {
 		if !f.yield(event, nil) {
 			return errEnough
 		}
 		return nil
-	case "access_ended":
-		return &Error{Problem: api.Problem{
-			Status: http.StatusUnauthorized, Code: api.ProblemCodeUnauthenticated, Title: http.StatusText(http.StatusUnauthorized),
-			Detail: "the API key is not valid any more",
-		}}
 	}
-	return fmt.Errorf("%w: %s", errAgain, event.Interrupted.Reason)
+	return interruptedFor(event.Interrupted.Reason)
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/agentdock/agentdock/internal/blob"
 	"github.com/agentdock/agentdock/internal/blob/dir"
 	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/execenv/fake"
 	"github.com/agentdock/agentdock/internal/httpapi"
+	"github.com/agentdock/agentdock/internal/live"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/service"
 	"github.com/agentdock/agentdock/internal/store"
@@ -31,6 +33,7 @@ type platform struct {
 	record  *sqlite.Store
 	blobs   blob.Store
 	control *control.Control
+	live    *live.Sandboxes
 	part    *service.Part
 	address string
 	key     string
@@ -55,10 +58,20 @@ func newPlatform(t *testing.T) *platform {
 	p.check(err)
 	p.key, err = p.control.FirstKey(t.Context())
 	p.check(err)
+	env := fake.New(fake.Config{})
+	t.Cleanup(env.Close)
+	node := live.Node{Name: "here", Dial: func(context.Context) (live.Connection, error) { return local{env}, nil }}
+	p.live, err = live.New(live.Config{Development: true}, p.record, []live.Node{node}, p.control.Audit, slog.New(slog.DiscardHandler))
+	p.check(err)
 	p.start()
 	t.Cleanup(p.stop)
 	return p
 }
+
+// local is an environment of this process.
+type local struct{ *fake.Environment }
+
+func (local) Close() {}
 
 func (p *platform) check(err error) {
 	p.t.Helper()
@@ -69,7 +82,7 @@ func (p *platform) check(err error) {
 
 func (p *platform) start() {
 	p.t.Helper()
-	a, err := httpapi.New(httpapi.Config{Log: slog.New(slog.DiscardHandler)}, p.control)
+	a, err := httpapi.New(httpapi.Config{Log: slog.New(slog.DiscardHandler)}, p.control, p.live)
 	p.check(err)
 	l, err := httpapi.Listen(httpapi.AuthAPIKey, p.address)
 	p.check(err)

@@ -1,0 +1,114 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/agentdock/agentdock/api"
+)
+
+// CreateSandbox makes a live sandbox, in which commands can run when it returns.
+// It is sent once: if its answer is lost, the sandbox ends when its time is over.
+func (c *Client) CreateSandbox(ctx context.Context, spec api.SandboxSpec) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/sandboxes", body: spec, once: true}, &box)
+	return orNil(&box, err)
+}
+
+// Sandbox returns a sandbox as it stands.
+func (c *Client) Sandbox(ctx context.Context, id string) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{method: http.MethodGet, path: sandboxPath(id)}, &box)
+	return orNil(&box, err)
+}
+
+// KillSandbox ends a sandbox and everything in it.
+func (c *Client) KillSandbox(ctx context.Context, id string) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{method: http.MethodDelete, path: sandboxPath(id)}, &box)
+	return orNil(&box, err)
+}
+
+// ExtendSandbox makes the time of a sandbox end so long from now. With atLeast
+// it never makes it end sooner than before.
+func (c *Client) ExtendSandbox(ctx context.Context, id string, ttl time.Duration, atLeast bool) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: sandboxPath(id) + "/extend", body: api.SandboxExtension{TTLMS: ttl.Milliseconds(), AtLeast: atLeast},
+	}, &box)
+	return orNil(&box, err)
+}
+
+// SandboxMetrics returns what a sandbox has used, over time.
+func (c *Client) SandboxMetrics(ctx context.Context, id string) (*api.SandboxMetrics, error) {
+	var m api.SandboxMetrics
+	err := c.do(ctx, call{method: http.MethodGet, path: sandboxPath(id) + "/metrics"}, &m)
+	return orNil(&m, err)
+}
+
+// SandboxQuery says which sandboxes; its zero value is all of them.
+type SandboxQuery struct {
+	States []api.SandboxState
+	Labels map[string]string
+	// PageSize is how many come with one request; 0 leaves it to the service.
+	PageSize int
+	// Cursor is the Next of the page before.
+	Cursor string
+}
+
+func (q SandboxQuery) values() url.Values {
+	v := url.Values{}
+	for _, s := range q.States {
+		v.Add("state", string(s))
+	}
+	for name, value := range q.Labels {
+		v.Add("label", name+"="+value)
+	}
+	if q.PageSize > 0 {
+		v.Set("limit", strconv.Itoa(q.PageSize))
+	}
+	if q.Cursor != "" {
+		v.Set("cursor", q.Cursor)
+	}
+	return v
+}
+
+// SandboxPage returns one page of sandboxes, newest first.
+func (c *Client) SandboxPage(ctx context.Context, q SandboxQuery) (*api.SandboxList, error) {
+	var list api.SandboxList
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sandboxes", query: q.values()}, &list)
+	return orNil(&list, err)
+}
+
+// Sandboxes goes through all sandboxes, newest first, and fetches pages as it
+// needs them. It ends after an error.
+func (c *Client) Sandboxes(ctx context.Context, q SandboxQuery) iter.Seq2[api.Sandbox, error] {
+	return func(yield func(api.Sandbox, error) bool) {
+		for {
+			page, err := c.SandboxPage(ctx, q)
+			if err != nil {
+				yield(api.Sandbox{}, err)
+				return
+			}
+			for _, box := range page.Sandboxes {
+				if !yield(box, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			q.Cursor = page.Next
+		}
+	}
+}
+
+func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
+
+func execPath(sandbox, exec string) string {
+	return sandboxPath(sandbox) + "/execs/" + url.PathEscape(exec)
+}
