@@ -19,8 +19,10 @@ const (
 	// longestWait is how long the broker is asked to wait at once. A broker that
 	// has gone silent is found out after it.
 	longestWait = 5 * time.Second
-	// shortestWait is the least the broker can be asked for; 0 would be for ever.
-	shortestWait = 10 * time.Millisecond
+	// shortestWait is the least the broker can be asked for: the library counts
+	// in seconds. It would make one of less, and say so on standard error, where
+	// there are JSON lines only. 0 would be for ever.
+	shortestWait = time.Second
 )
 
 // Queue is a list in Redis.

@@ -2,8 +2,10 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -67,5 +69,24 @@ func TestListIsTheDocumentedOne(t *testing.T) {
 	list, err := admin(t, r).LRange(t.Context(), "agentdock:executions", 0, -1).Result()
 	if err != nil || len(list) != 2 || list[0] != "second" || list[1] != "first" {
 		t.Errorf("the list is %q, %v", list, err)
+	}
+}
+
+// listener is a logger of the library's.
+type listener func(string)
+
+func (l listener) Printf(_ context.Context, format string, v ...any) { l(fmt.Sprintf(format, v...)) }
+
+// TestTheLibrarySaysNothing: a worker's standard error is JSON lines.
+func TestTheLibrarySaysNothing(t *testing.T) {
+	q, err := redis.Open(testenv.StartRedis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	goredis.SetLogger(listener(func(text string) { t.Errorf("the library says on standard error: %s", text) }))
+	defer goredis.SetLogger(listener(func(string) {}))
+	if _, ok, err := q.Wait(t.Context(), 300*time.Millisecond); ok || err != nil {
+		t.Errorf("%v, %v", ok, err)
 	}
 }
