@@ -204,6 +204,7 @@ func TestCanaryOnServers(t *testing.T) {
 		another.Stop()
 		defer mapNameless(t, p.dir, "a page with "+token)()
 		f.mappedFiles("platform's mapped files", os.Getpid())
+		p.inSandboxMemory(f, token)
 		id := p.submit(append([]string{"--env", "PLANTED=" + token}, args...)...)
 		if j := p.ended(id); j.State != "succeeded" {
 			t.Errorf("%+v", j)
@@ -213,6 +214,26 @@ func TestCanaryOnServers(t *testing.T) {
 		f.look("logs and answers", "planted", []byte(p.Worker.Log()+token))
 		f.report(onServers, true)
 	})
+}
+
+// inSandboxMemory has a program in a sandbox hold the token, which must be found
+// in the memory of the sandbox, a file that its processes have mapped.
+func (p *platform) inSandboxMemory(f *finds, token string) {
+	f.t.Helper()
+	id := strings.TrimSpace(p.cli("jobs", "submit", "--env", "PLANTED="+token, "--", "python3", "-c",
+		"import os, time; held = os.environ['PLANTED'] * 2; print('holds it', flush=True); time.sleep(600)"))
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(p.cli("jobs", "logs", id), "holds it"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("the job does not begin: %+v", p.get(id))
+		}
+	}
+	memory := newFinds(f.t, f.needles, f.public)
+	memory.mappedFiles("memory", p.Execd.Pid())
+	if found := fmt.Sprint(memory.found["memory"]); !strings.Contains(found, "memfd:") {
+		f.t.Errorf("in the sandbox's memory the token is not found; it is found in %s", found)
+	}
+	p.cli("jobs", "cancel", id)
+	p.ended(id)
 }
 
 // TestWorkerIsKilledDuringAFetch: it leaves no file, and the job comes to one
