@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"archive/tar"
 	"context"
 	"fmt"
 	"io"
@@ -114,10 +115,34 @@ func TestObjectStoreIsAway(t *testing.T) {
 	}
 }
 
-// awayFor is an object store that is away for so many puts.
+// TestObjectStoreIsAwayAtTheStart: a job's files are waited for too, and it is
+// not started again for it, which is done once here and no more.
+func TestObjectStoreIsAwayAtTheStart(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	files := archive(t, &tar.Header{Name: "file", Mode: 0o644, Size: 3})
+	w.upload("files", files, digestOf(files))
+	deps, cfg := w.deps(), config()
+	deps.Blobs, cfg.MaxStarts = &awayFor{Store: w.blobs, opens: 4}, 1
+	w.start(cfg, deps)
+	job := w.ended(w.submit(run.JobSpec{
+		Source: run.Source{Kind: run.SourceArchive, Upload: "files"}, Commands: commands("cat file"), Limits: run.DefaultLimits(),
+	}), run.Succeeded, run.Exited)
+	if job.Attempt != 1 {
+		t.Errorf("it took %d attempts", job.Attempt)
+	}
+}
+
+// awayFor is an object store that is away for so many puts, and so many opens.
 type awayFor struct {
 	blob.Store
-	puts int
+	puts, opens int
+}
+
+func (a *awayFor) Open(ctx context.Context, key string) (io.ReadCloser, blob.Info, error) {
+	if a.opens--; a.opens >= 0 {
+		return nil, blob.Info{}, fault.New(fault.Unavailable, "away")
+	}
+	return a.Store.Open(ctx, key)
 }
 
 func (a *awayFor) Put(ctx context.Context, key string, r io.Reader, size int64) (blob.Info, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"time"
 
 	"github.com/agentdock/agentdock/fixtures"
 	"github.com/agentdock/agentdock/internal/checkout"
@@ -50,15 +51,32 @@ func (j *job) putArchive(ctx context.Context, id string) *verdict {
 	if unknown != nil || !up.Complete {
 		return failed(run.CheckoutFailed, "upload %s does not exist or is not complete", id)
 	}
-	r, _, err := j.w.deps.Blobs.Open(ctx, up.Key)
-	if fault.Is(err, fault.NotFound) {
-		return failed(run.CheckoutFailed, "the bytes of upload %s do not exist", id)
-	}
-	if err != nil {
-		return j.startFailed(ctx, err)
+	r, v := j.openUpload(ctx, up)
+	if v != nil {
+		return v
 	}
 	defer r.Close()
 	return j.put(ctx, func(_ context.Context, w io.Writer) error { return copyChecked(w, r, up.SHA256) })
+}
+
+// openUpload waits while the object store is away: the job would only be queued
+// again, and how often that is done is bounded.
+func (j *job) openUpload(ctx context.Context, up store.Upload) (io.ReadCloser, *verdict) {
+	until := time.Now().Add(j.w.cfg.Patience)
+	var wait backoff
+	for {
+		r, _, err := j.w.deps.Blobs.Open(ctx, up.Key)
+		switch {
+		case err == nil:
+			return r, nil
+		case fault.Is(err, fault.NotFound):
+			return nil, failed(run.CheckoutFailed, "the bytes of upload %s do not exist", up.ID)
+		case !fault.Is(err, fault.Unavailable), time.Now().After(until), ctx.Err() != nil:
+			return nil, j.startFailed(ctx, err)
+		}
+		j.log.Warn("cannot read the job's archive; trying again", "error", err)
+		wait.pause(ctx)
+	}
 }
 
 // copyChecked fails at the end if what was copied is not what was uploaded. The
