@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -81,8 +82,8 @@ func TestPlatformOfSeparateProcesses(t *testing.T) {
 	if out, _, _ := agentdock("jobs", "get", "--json", id); !strings.Contains(out, `"state":"succeeded"`) || !strings.Contains(out, `"attempt":1`) {
 		t.Errorf("got %s", out)
 	}
-	lookAt(t, p)
 	oneTrace(t, p, collector)
+	lookAt(t, p)
 }
 
 // lookAt looks at what operators look at: health, metrics, and logs without
@@ -95,12 +96,27 @@ func lookAt(t *testing.T, p *testenv.Platform) {
 			t.Errorf("%s: %d %s", url, status, body)
 		}
 	}
-	for url, want := range map[string]string{
-		p.URL + "/metrics":  `agentdock_jobs{state="succeeded"} 3`,
-		worker + "/metrics": `agentdock_job_outcomes_total{outcome="exited",state="succeeded"}`,
+	for url, lines := range map[string][]string{
+		p.URL + "/metrics": {`agentdock_jobs{state="succeeded"} 4`, `agentdock_jobs{state="queued"} 0`, `agentdock_oldest_queued_seconds 0`,
+			`agentdock_http_requests_total{method="POST",route="/v1/jobs",status="201"} 4`},
+		// This one has been killed and started again since: it has had two jobs.
+		worker + "/metrics": {`agentdock_job_outcomes_total{outcome="exited",state="succeeded"} 2`, `agentdock_claim_delay_seconds_count 1`,
+			`agentdock_sandbox_create_seconds_count{node="one",result="ok"} 1`, `agentdock_exec_start_seconds_count{node="one",result="ok"} `,
+			`agentdock_command_seconds_count{node="one",outcome="exited"} `, `agentdock_live_sandboxes{node="one"} 0`, `agentdock_sweeps_total `, `agentdock_leases_lost_total 0`},
 	} {
-		if _, body := get(t, url, p.Key); !strings.Contains(body, want) {
-			t.Errorf("%s has no %s:\n%s", url, want, body)
+		_, body := get(t, url, p.Key)
+		for _, line := range lines {
+			if !strings.Contains(body, "\n"+line) {
+				t.Errorf("%s has no %s:\n%s", url, line, body)
+			}
+		}
+	}
+	if log := p.Worker.Log(); !logged(log, `"msg":"job ended"`, `"job":"`, `"tenant":"`, `"attempt":1`) {
+		t.Errorf("the worker's log does not name its jobs:\n%s", log)
+	}
+	for line := range strings.Lines(p.API.Log() + p.Worker.Log() + p.Execd.Log()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of a log is not JSON: %s", line)
 		}
 	}
 	for _, secret := range []string{p.Key, p.S3.SecretKey} {

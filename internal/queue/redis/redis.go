@@ -5,6 +5,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,9 +31,18 @@ type Queue struct{ client *redis.Client }
 
 var _ queue.Queue = (*Queue)(nil)
 
+// silence keeps the library, which has one logger for the whole process, from
+// writing lines of its own into a log of JSON. What it cannot do it returns too.
+var silence = sync.OnceFunc(func() { redis.SetLogger(nobody{}) })
+
+type nobody struct{}
+
+func (nobody) Printf(context.Context, string, ...any) {}
+
 // Open reads the address ("redis://…", "rediss://…", "unix://…"). It connects
 // when it is used: workers do without a broker that is away.
 func Open(url string) (*Queue, error) {
+	silence()
 	opt, err := redis.ParseURL(url)
 	if err != nil {
 		// The cause quotes the address, which may have a password in it.
