@@ -24,7 +24,7 @@ type kind struct {
 // kinds are tried in this order, which puts next to each other what has
 // nothing in common.
 func kinds(long bool) []kind {
-	away, queued := 4*time.Second, 300
+	away, queued := 4*time.Second, 100
 	if long {
 		away, queued = time.Minute, 10_000
 	}
