@@ -132,9 +132,11 @@ func (g *Guard) Create(ctx context.Context, asked execenv.Spec) (execenv.Sandbox
 	return &guarded{Sandbox: sb, g: g}, nil
 }
 
-// allow is what the operator makes of a Spec.
+// allow is what the operator makes of a Spec. A default that cannot be enforced
+// is left out, and not promised; a limit that the caller asked for stays, and is
+// refused then (P3).
 func (g *Guard) allow(s execenv.Spec) execenv.Spec {
-	s.Limits = s.Limits.Or(g.policy.Defaults).Clamp(g.policy.Ceiling)
+	s.Limits = s.Limits.Or(g.inner.Capabilities().Enforces.Allow(g.policy.Defaults)).Clamp(g.policy.Ceiling)
 	s.Lifetime = min(s.Lifetime, g.policy.MaxLifetime)
 	return s
 }

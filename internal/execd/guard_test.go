@@ -95,6 +95,27 @@ func TestTheCeilingWinsAndShows(t *testing.T) {
 	})
 }
 
+// What nobody asked for and cannot be had is not promised; what was asked for is
+// passed on, for the environment to refuse.
+func TestDefaultsThatCannotBeEnforcedAreLeftOut(t *testing.T) {
+	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+		env.weak = true
+		modest := spec("a")
+		modest.Limits = run.Limits{}
+		want := run.DefaultLimits()
+		want.MilliCPU, want.MemoryBytes, want.PIDs = 0, 0, 0
+		if info, err := create(t, g, modest).Info(t.Context()); err != nil || info.Limits != want {
+			t.Errorf("limits are %+v, %v, want %+v", info.Limits, err, want)
+		}
+		insists := spec("b")
+		insists.Limits = run.Limits{MemoryBytes: 100 * run.MiB}
+		create(t, g, insists)
+		if got := env.boxes["b"].spec.Limits.MemoryBytes; got != 100*run.MiB {
+			t.Errorf("the environment was asked for %d bytes of memory", got)
+		}
+	})
+}
+
 func TestALifetimeEndsByTheServicesOwnClock(t *testing.T) {
 	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
 		short, short2, long := spec("short"), spec("ended"), spec("long")

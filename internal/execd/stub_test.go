@@ -22,6 +22,7 @@ type stub struct {
 	destroyed map[string]int
 	fail      map[string]bool // Destroy of it fails
 	createErr error
+	weak      bool // enforces no limit of processor, memory and processes
 	onCreate  func(ctx context.Context)
 }
 
@@ -46,7 +47,10 @@ func newStub() *stub {
 }
 
 func (s *stub) Capabilities() execenv.Capabilities {
-	return execenv.Capabilities{Name: "stub", Isolation: execenv.IsolationNone}
+	return execenv.Capabilities{
+		Name: "stub", Isolation: execenv.IsolationNone,
+		Enforces: execenv.Enforces{CPU: !s.weak, Memory: !s.weak, PIDs: !s.weak, Disk: true, Inodes: true, Output: true, WallClock: true},
+	}
 }
 
 func (s *stub) Create(ctx context.Context, spec execenv.Spec) (execenv.Sandbox, error) {

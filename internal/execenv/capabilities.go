@@ -1,5 +1,7 @@
 package execenv
 
+import "github.com/agentdock/agentdock/internal/run"
+
 // Isolation is the class of boundary between the program and the host.
 type Isolation string
 
@@ -22,8 +24,11 @@ type Capabilities struct {
 	Version   string
 	Isolation Isolation
 	// Enforces says which limits hold. A Spec that sets one that does not
-	// hold is refused.
+	// hold is refused; one that holds must be set.
 	Enforces Enforces
+	// Reports says of which limits it is known that a command has reached them:
+	// LimitsHit names those, and EndAtLimit may name no other (X9, X11).
+	Reports Reports
 	// TTY: terminals work (O6).
 	TTY bool
 	// NetworkNone: commands have no network (G1).
@@ -39,4 +44,65 @@ type Capabilities struct {
 // Enforces has one field per limit.
 type Enforces struct {
 	CPU, Memory, PIDs, Disk, Inodes, Output, WallClock bool
+}
+
+// Allow is l without the limits that do not hold: what a caller gets who insists
+// on none of them.
+func (e Enforces) Allow(l run.Limits) run.Limits {
+	for _, f := range limitFields(&l, e) {
+		if !f.enforced {
+			*f.value = 0
+		}
+	}
+	return l
+}
+
+// Missing names the limits that do not hold.
+func (e Enforces) Missing() []string {
+	var names []string
+	for _, f := range limitFields(&run.Limits{}, e) {
+		if !f.enforced {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// limitField is one limit: its name, where its value is, and whether it holds.
+type limitField struct {
+	name     string
+	value    *int64
+	enforced bool
+}
+
+func limitFields(l *run.Limits, e Enforces) []limitField {
+	return []limitField{
+		{"cpu", &l.MilliCPU, e.CPU},
+		{"memory", &l.MemoryBytes, e.Memory},
+		{"pids", &l.PIDs, e.PIDs},
+		{"disk", &l.DiskBytes, e.Disk},
+		{"inodes", &l.Inodes, e.Inodes},
+		{"output", &l.OutputBytes, e.Output},
+		{"wall clock", (*int64)(&l.WallClock), e.WallClock},
+	}
+}
+
+// Reports has one field for each of run.AtLimits.
+type Reports struct {
+	PIDs, Disk, Inodes, Output bool
+}
+
+// Has says whether it is known that a command has reached limit l.
+func (r Reports) Has(l run.Limit) bool {
+	switch l {
+	case run.LimitPIDs:
+		return r.PIDs
+	case run.LimitDisk:
+		return r.Disk
+	case run.LimitInodes:
+		return r.Inodes
+	case run.LimitOutput:
+		return r.Output
+	}
+	return false
 }

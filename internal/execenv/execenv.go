@@ -17,7 +17,9 @@
 //     to start with Exhausted.
 //   - P3. A Spec or limit that is malformed fails with Invalid; one that the
 //     environment cannot enforce fails with Unsupported. Neither is ever
-//     adjusted in silence.
+//     adjusted in silence. A limit of zero is one that is not given: it is
+//     malformed where Capabilities.Enforces has it, and all there can be where
+//     not.
 //   - P4. Attach returns the sandbox with that ID, or NotFound. Any number of
 //     handles may be used at once; a handle holds nothing.
 //   - P5. List names every sandbox for which anything is left, including
@@ -71,13 +73,15 @@
 //     limit of processes, disk, inodes or output is not fatal by itself: the
 //     program sees the error and its own end is the outcome. LimitsHit names
 //     the limit to the command that reached it, also if that made room again
-//     and went on, and to no other.
+//     and went on, and to no other; of these four, those that
+//     Capabilities.Reports has.
 //   - X10. When the environment loses a sandbox, its commands end as
 //     infrastructure_lost.
 //   - X11. A command ends at the limits that ExecSpec.EndAtLimit names: soon
 //     after it has reached one, its whole tree is killed, and the outcome is
 //     pids, disk, inodes or output. It is the same if its own end was sooner
-//     than the kill. Other commands go on.
+//     than the kill. Other commands go on. A limit that Capabilities.Reports
+//     does not have fails with Unsupported.
 //   - X12. Execs names every command that was started and has not ended, and of
 //     those that have ended the ones that AttachExec finds, in the order in which
 //     they were started, each with its Result once there is one.
@@ -199,7 +203,8 @@ type Spec struct {
 	Image string
 	// Env is added to the base environment of every command.
 	Env map[string]string
-	// Limits must be complete (run.Limits.Or) and are enforced as given.
+	// Limits are enforced as given: all that Capabilities.Enforces has, and no
+	// other (Enforces.Allow).
 	Limits run.Limits
 	// Labels are kept and listed; they mean nothing to the environment.
 	Labels map[string]string

@@ -94,7 +94,8 @@ func (s Spec) Validate() error {
 	if s.Lifetime < 0 {
 		return fault.New(fault.Invalid, "lifetime %s is negative", s.Lifetime)
 	}
-	if err := s.Limits.Validate(); err != nil {
+	// A limit that is not given is for Capabilities.Supported to judge.
+	if err := s.Limits.Or(run.Floor()).Validate(); err != nil {
 		return fault.New(fault.Invalid, "%v", err)
 	}
 	return nil
@@ -106,23 +107,26 @@ func (s Spec) Equal(o Spec) bool {
 		maps.Equal(s.Env, o.Env) && maps.Equal(s.Labels, o.Labels)
 }
 
-// Supported refuses limits that the environment cannot enforce (P3).
+// Supported refuses limits that the environment cannot enforce, and the lack of
+// those that it does (P3).
 func (c Capabilities) Supported(l run.Limits) error {
-	for _, f := range []struct {
-		name     string
-		asked    int64
-		enforced bool
-	}{
-		{"cpu", l.MilliCPU, c.Enforces.CPU},
-		{"memory", l.MemoryBytes, c.Enforces.Memory},
-		{"pids", l.PIDs, c.Enforces.PIDs},
-		{"disk", l.DiskBytes, c.Enforces.Disk},
-		{"inodes", l.Inodes, c.Enforces.Inodes},
-		{"output", l.OutputBytes, c.Enforces.Output},
-		{"wall clock", int64(l.WallClock), c.Enforces.WallClock},
-	} {
-		if f.asked > 0 && !f.enforced {
-			return fault.New(fault.Unsupported, "environment %s cannot enforce a %s limit", c.Name, f.name)
+	for _, f := range limitFields(&l, c.Enforces) {
+		switch {
+		case *f.value != 0 && !f.enforced:
+			return fault.New(fault.Unsupported, "environment %s cannot enforce a %s limit here; leave it out, or use an environment that can", c.Name, f.name)
+		case *f.value == 0 && f.enforced:
+			return fault.New(fault.Invalid, "the %s limit is not given", f.name)
+		}
+	}
+	return nil
+}
+
+// CanEndAt refuses to end a command at a limit of which nobody would know that it
+// was reached.
+func (c Capabilities) CanEndAt(limits []run.Limit) error {
+	for _, l := range limits {
+		if !c.Reports.Has(l) {
+			return fault.New(fault.Unsupported, "environment %s cannot tell when a command reaches its %s limit, so it cannot end it there", c.Name, l)
 		}
 	}
 	return nil

@@ -90,6 +90,7 @@ func capabilitiesToWire(c execenv.Capabilities) *execdv1.Capabilities {
 			Cpu: e.CPU, Memory: e.Memory, Pids: e.PIDs, Disk: e.Disk,
 			Inodes: e.Inodes, Output: e.Output, WallClock: e.WallClock,
 		},
+		Reports:      &execdv1.Reports{Pids: c.Reports.PIDs, Disk: c.Reports.Disk, Inodes: c.Reports.Inodes, Output: c.Reports.Output},
 		Tty:          c.TTY,
 		NetworkNone:  c.NetworkNone,
 		Unprivileged: c.Unprivileged,
@@ -104,7 +105,7 @@ func capabilitiesFromWire(m *execdv1.Capabilities) (execenv.Capabilities, error)
 	if err != nil {
 		return execenv.Capabilities{}, err
 	}
-	e := m.GetEnforces()
+	e, r := m.GetEnforces(), m.GetReports()
 	return execenv.Capabilities{
 		Name:      m.GetName(),
 		Version:   m.GetVersion(),
@@ -113,6 +114,7 @@ func capabilitiesFromWire(m *execdv1.Capabilities) (execenv.Capabilities, error)
 			CPU: e.GetCpu(), Memory: e.GetMemory(), PIDs: e.GetPids(), Disk: e.GetDisk(),
 			Inodes: e.GetInodes(), Output: e.GetOutput(), WallClock: e.GetWallClock(),
 		},
+		Reports:      execenv.Reports{PIDs: r.GetPids(), Disk: r.GetDisk(), Inodes: r.GetInodes(), Output: r.GetOutput()},
 		TTY:          m.GetTty(),
 		NetworkNone:  m.GetNetworkNone(),
 		Unprivileged: m.GetUnprivileged(),

@@ -471,6 +471,7 @@ type Capabilities struct {
 	Unprivileged     bool                   `protobuf:"varint,7,opt,name=unprivileged,proto3" json:"unprivileged,omitempty"`
 	ReadOnlyRoot     bool                   `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
 	DiskBeyondMemory bool                   `protobuf:"varint,9,opt,name=disk_beyond_memory,json=diskBeyondMemory,proto3" json:"disk_beyond_memory,omitempty"` // a disk limit may be above the memory limit
+	Reports          *Reports               `protobuf:"bytes,10,opt,name=reports,proto3" json:"reports,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -568,6 +569,82 @@ func (x *Capabilities) GetDiskBeyondMemory() bool {
 	return false
 }
 
+func (x *Capabilities) GetReports() *Reports {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// Reports says of which limits it is known that a command has reached them.
+type Reports struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pids          bool                   `protobuf:"varint,1,opt,name=pids,proto3" json:"pids,omitempty"`
+	Disk          bool                   `protobuf:"varint,2,opt,name=disk,proto3" json:"disk,omitempty"`
+	Inodes        bool                   `protobuf:"varint,3,opt,name=inodes,proto3" json:"inodes,omitempty"`
+	Output        bool                   `protobuf:"varint,4,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reports) Reset() {
+	*x = Reports{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reports) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reports) ProtoMessage() {}
+
+func (x *Reports) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reports.ProtoReflect.Descriptor instead.
+func (*Reports) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Reports) GetPids() bool {
+	if x != nil {
+		return x.Pids
+	}
+	return false
+}
+
+func (x *Reports) GetDisk() bool {
+	if x != nil {
+		return x.Disk
+	}
+	return false
+}
+
+func (x *Reports) GetInodes() bool {
+	if x != nil {
+		return x.Inodes
+	}
+	return false
+}
+
+func (x *Reports) GetOutput() bool {
+	if x != nil {
+		return x.Output
+	}
+	return false
+}
+
 // Enforces says which limits hold.
 type Enforces struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -584,7 +661,7 @@ type Enforces struct {
 
 func (x *Enforces) Reset() {
 	*x = Enforces{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[2]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +673,7 @@ func (x *Enforces) String() string {
 func (*Enforces) ProtoMessage() {}
 
 func (x *Enforces) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[2]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +686,7 @@ func (x *Enforces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enforces.ProtoReflect.Descriptor instead.
 func (*Enforces) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{2}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Enforces) GetCpu() bool {
@@ -669,7 +746,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[3]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +758,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[3]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +771,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{3}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{4}
 }
 
 type GetCapabilitiesResponse struct {
@@ -706,7 +783,7 @@ type GetCapabilitiesResponse struct {
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[4]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +795,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[4]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +808,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{4}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetCapabilitiesResponse) GetCapabilities() *Capabilities {
@@ -757,7 +834,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[5]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +846,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[5]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +859,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{5}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Limits) GetMilliCpu() int64 {
@@ -844,7 +921,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[6]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +933,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[6]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +946,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{6}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EnvVar) GetName() []byte {
@@ -900,7 +977,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[7]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +989,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[7]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1002,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{7}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Spec) GetId() string {
@@ -982,7 +1059,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[8]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1071,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[8]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1084,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{8}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateRequest) GetSpec() *Spec {
@@ -1032,7 +1109,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1121,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1134,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{9}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{10}
 }
 
 type AbandonCreateRequest struct {
@@ -1070,7 +1147,7 @@ type AbandonCreateRequest struct {
 
 func (x *AbandonCreateRequest) Reset() {
 	*x = AbandonCreateRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1159,7 @@ func (x *AbandonCreateRequest) String() string {
 func (*AbandonCreateRequest) ProtoMessage() {}
 
 func (x *AbandonCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1172,7 @@ func (x *AbandonCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonCreateRequest.ProtoReflect.Descriptor instead.
 func (*AbandonCreateRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{10}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AbandonCreateRequest) GetId() string {
@@ -1120,7 +1197,7 @@ type AbandonCreateResponse struct {
 
 func (x *AbandonCreateResponse) Reset() {
 	*x = AbandonCreateResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1209,7 @@ func (x *AbandonCreateResponse) String() string {
 func (*AbandonCreateResponse) ProtoMessage() {}
 
 func (x *AbandonCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1222,7 @@ func (x *AbandonCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonCreateResponse.ProtoReflect.Descriptor instead.
 func (*AbandonCreateResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{11}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{12}
 }
 
 type Info struct {
@@ -1165,7 +1242,7 @@ type Info struct {
 
 func (x *Info) Reset() {
 	*x = Info{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1254,7 @@ func (x *Info) String() string {
 func (*Info) ProtoMessage() {}
 
 func (x *Info) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1267,7 @@ func (x *Info) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Info.ProtoReflect.Descriptor instead.
 func (*Info) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{12}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Info) GetId() string {
@@ -1265,7 +1342,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1354,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1367,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{13}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRequest) GetSandboxId() string {
@@ -1309,7 +1386,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1398,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1411,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{14}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResponse) GetInfo() *Info {
@@ -1352,7 +1429,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1441,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1454,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{15}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{16}
 }
 
 type ListResponse struct {
@@ -1393,7 +1470,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1482,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1495,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{16}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetItem() isListResponse_Item {
@@ -1470,7 +1547,7 @@ type ListEnd struct {
 
 func (x *ListEnd) Reset() {
 	*x = ListEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1559,7 @@ func (x *ListEnd) String() string {
 func (*ListEnd) ProtoMessage() {}
 
 func (x *ListEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1572,7 @@ func (x *ListEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnd.ProtoReflect.Descriptor instead.
 func (*ListEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{17}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{18}
 }
 
 type DestroyRequest struct {
@@ -1507,7 +1584,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1596,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1609,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{18}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DestroyRequest) GetSandboxId() string {
@@ -1550,7 +1627,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1639,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1652,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{19}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{20}
 }
 
 type Usage struct {
@@ -1592,7 +1669,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1681,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1694,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{20}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Usage) GetMemoryBytes() int64 {
@@ -1671,7 +1748,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1760,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1773,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{21}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetUsageRequest) GetSandboxId() string {
@@ -1715,7 +1792,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1804,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1817,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{22}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetUsageResponse) GetUsage() *Usage {
@@ -1761,7 +1838,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1850,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1863,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExtendRequest) GetSandboxId() string {
@@ -1811,7 +1888,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1900,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1913,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
 }
 
 type WindowSize struct {
@@ -1849,7 +1926,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +1938,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +1951,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WindowSize) GetCols() uint32 {
@@ -1909,7 +1986,7 @@ type ExecSpec struct {
 
 func (x *ExecSpec) Reset() {
 	*x = ExecSpec{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +1998,7 @@ func (x *ExecSpec) String() string {
 func (*ExecSpec) ProtoMessage() {}
 
 func (x *ExecSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2011,7 @@ func (x *ExecSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSpec.ProtoReflect.Descriptor instead.
 func (*ExecSpec) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecSpec) GetId() string {
@@ -2010,7 +2087,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2099,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2112,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecRequest) GetSandboxId() string {
@@ -2061,7 +2138,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2150,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2163,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecResponse) GetExecId() string {
@@ -2106,7 +2183,7 @@ type AttachExecRequest struct {
 
 func (x *AttachExecRequest) Reset() {
 	*x = AttachExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2195,7 @@ func (x *AttachExecRequest) String() string {
 func (*AttachExecRequest) ProtoMessage() {}
 
 func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2208,7 @@ func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttachExecRequest) GetSandboxId() string {
@@ -2156,7 +2233,7 @@ type AttachExecResponse struct {
 
 func (x *AttachExecResponse) Reset() {
 	*x = AttachExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2245,7 @@ func (x *AttachExecResponse) String() string {
 func (*AttachExecResponse) ProtoMessage() {}
 
 func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2258,7 @@ func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
 }
 
 type ListExecsRequest struct {
@@ -2193,7 +2270,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2282,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2295,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -2241,7 +2318,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2330,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2343,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListExecsResponse) GetItem() isListExecsResponse_Item {
@@ -2325,7 +2402,7 @@ type ExecInfo struct {
 
 func (x *ExecInfo) Reset() {
 	*x = ExecInfo{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2414,7 @@ func (x *ExecInfo) String() string {
 func (*ExecInfo) ProtoMessage() {}
 
 func (x *ExecInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2427,7 @@ func (x *ExecInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
 func (*ExecInfo) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecInfo) GetId() string {
@@ -2415,7 +2492,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2504,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2517,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Outcome) GetKind() OutcomeKind {
@@ -2493,7 +2570,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2582,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2595,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Result) GetOutcome() *Outcome {
@@ -2581,7 +2658,7 @@ type OutputRequest struct {
 
 func (x *OutputRequest) Reset() {
 	*x = OutputRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2670,7 @@ func (x *OutputRequest) String() string {
 func (*OutputRequest) ProtoMessage() {}
 
 func (x *OutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2683,7 @@ func (x *OutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputRequest.ProtoReflect.Descriptor instead.
 func (*OutputRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OutputRequest) GetSandboxId() string {
@@ -2644,7 +2721,7 @@ type OutputResponse struct {
 
 func (x *OutputResponse) Reset() {
 	*x = OutputResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2733,7 @@ func (x *OutputResponse) String() string {
 func (*OutputResponse) ProtoMessage() {}
 
 func (x *OutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2746,7 @@ func (x *OutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputResponse.ProtoReflect.Descriptor instead.
 func (*OutputResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OutputResponse) GetEvent() isOutputResponse_Event {
@@ -2741,7 +2818,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2830,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2843,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Chunk) GetStream() Stream {
@@ -2798,7 +2875,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2887,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2900,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
 }
 
 // OutputEnd says that the command has ended and every kept byte was sent.
@@ -2837,7 +2914,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +2926,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +2939,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OutputEnd) GetResult() *Result {
@@ -2882,7 +2959,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +2971,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +2984,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WaitRequest) GetSandboxId() string {
@@ -2937,7 +3014,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3026,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3039,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WaitResponse) GetEvent() isWaitResponse_Event {
@@ -3017,7 +3094,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3106,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3119,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WriteStdinRequest) GetSandboxId() string {
@@ -3076,7 +3153,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3165,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3178,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WriteStdinResponse) GetWritten() int64 {
@@ -3128,7 +3205,7 @@ type CloseStdinRequest struct {
 
 func (x *CloseStdinRequest) Reset() {
 	*x = CloseStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3217,7 @@ func (x *CloseStdinRequest) String() string {
 func (*CloseStdinRequest) ProtoMessage() {}
 
 func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3230,7 @@ func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinRequest.ProtoReflect.Descriptor instead.
 func (*CloseStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CloseStdinRequest) GetSandboxId() string {
@@ -3178,7 +3255,7 @@ type CloseStdinResponse struct {
 
 func (x *CloseStdinResponse) Reset() {
 	*x = CloseStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3267,7 @@ func (x *CloseStdinResponse) String() string {
 func (*CloseStdinResponse) ProtoMessage() {}
 
 func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3280,7 @@ func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinResponse.ProtoReflect.Descriptor instead.
 func (*CloseStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
 }
 
 type SignalRequest struct {
@@ -3217,7 +3294,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3306,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3319,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SignalRequest) GetSandboxId() string {
@@ -3274,7 +3351,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3363,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3376,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
 }
 
 type KillRequest struct {
@@ -3312,7 +3389,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3401,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3414,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *KillRequest) GetSandboxId() string {
@@ -3362,7 +3439,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3451,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3464,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
 }
 
 type ResizeRequest struct {
@@ -3401,7 +3478,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3490,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3503,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ResizeRequest) GetSandboxId() string {
@@ -3458,7 +3535,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3547,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3560,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
 }
 
 type PutArchiveRequest struct {
@@ -3500,7 +3577,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3589,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3602,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3594,7 +3671,7 @@ type PutArchiveTarget struct {
 
 func (x *PutArchiveTarget) Reset() {
 	*x = PutArchiveTarget{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3683,7 @@ func (x *PutArchiveTarget) String() string {
 func (*PutArchiveTarget) ProtoMessage() {}
 
 func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3696,7 @@ func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveTarget.ProtoReflect.Descriptor instead.
 func (*PutArchiveTarget) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PutArchiveTarget) GetSandboxId() string {
@@ -3644,7 +3721,7 @@ type PutArchiveEnd struct {
 
 func (x *PutArchiveEnd) Reset() {
 	*x = PutArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3733,7 @@ func (x *PutArchiveEnd) String() string {
 func (*PutArchiveEnd) ProtoMessage() {}
 
 func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3746,7 @@ func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveEnd.ProtoReflect.Descriptor instead.
 func (*PutArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
 }
 
 type PutArchiveResponse struct {
@@ -3680,7 +3757,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3769,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3782,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
 }
 
 type GetArchiveRequest struct {
@@ -3720,7 +3797,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3732,7 +3809,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3745,7 +3822,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetArchiveRequest) GetSandboxId() string {
@@ -3789,7 +3866,7 @@ type GetArchiveResponse struct {
 
 func (x *GetArchiveResponse) Reset() {
 	*x = GetArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3878,7 @@ func (x *GetArchiveResponse) String() string {
 func (*GetArchiveResponse) ProtoMessage() {}
 
 func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3891,7 @@ func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveResponse.ProtoReflect.Descriptor instead.
 func (*GetArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetArchiveResponse) GetPart() isGetArchiveResponse_Part {
@@ -3867,7 +3944,7 @@ type GetArchiveEnd struct {
 
 func (x *GetArchiveEnd) Reset() {
 	*x = GetArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3879,7 +3956,7 @@ func (x *GetArchiveEnd) String() string {
 func (*GetArchiveEnd) ProtoMessage() {}
 
 func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3892,7 +3969,7 @@ func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveEnd.ProtoReflect.Descriptor instead.
 func (*GetArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetArchiveEnd) GetBytes() int64 {
@@ -3909,7 +3986,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x18api/execd/v1/execd.proto\x12\x12agentdock.execd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n" +
 	"\x05Fault\x121\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1d.agentdock.execd.v1.FaultCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xe0\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x97\x03\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12;\n" +
@@ -3919,7 +3996,14 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\fnetwork_none\x18\x06 \x01(\bR\vnetworkNone\x12\"\n" +
 	"\funprivileged\x18\a \x01(\bR\funprivileged\x12$\n" +
 	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\x12,\n" +
-	"\x12disk_beyond_memory\x18\t \x01(\bR\x10diskBeyondMemory\"\xab\x01\n" +
+	"\x12disk_beyond_memory\x18\t \x01(\bR\x10diskBeyondMemory\x125\n" +
+	"\areports\x18\n" +
+	" \x01(\v2\x1b.agentdock.execd.v1.ReportsR\areports\"a\n" +
+	"\aReports\x12\x12\n" +
+	"\x04pids\x18\x01 \x01(\bR\x04pids\x12\x12\n" +
+	"\x04disk\x18\x02 \x01(\bR\x04disk\x12\x16\n" +
+	"\x06inodes\x18\x03 \x01(\bR\x06inodes\x12\x16\n" +
+	"\x06output\x18\x04 \x01(\bR\x06output\"\xab\x01\n" +
 	"\bEnforces\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\bR\x03cpu\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\x12\x12\n" +
@@ -4237,7 +4321,7 @@ func file_api_execd_v1_execd_proto_rawDescGZIP() []byte {
 }
 
 var file_api_execd_v1_execd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_api_execd_v1_execd_proto_goTypes = []any{
 	(FaultCode)(0),                  // 0: agentdock.execd.v1.FaultCode
 	(Isolation)(0),                  // 1: agentdock.execd.v1.Isolation
@@ -4247,164 +4331,166 @@ var file_api_execd_v1_execd_proto_goTypes = []any{
 	(Stream)(0),                     // 5: agentdock.execd.v1.Stream
 	(*Fault)(nil),                   // 6: agentdock.execd.v1.Fault
 	(*Capabilities)(nil),            // 7: agentdock.execd.v1.Capabilities
-	(*Enforces)(nil),                // 8: agentdock.execd.v1.Enforces
-	(*GetCapabilitiesRequest)(nil),  // 9: agentdock.execd.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil), // 10: agentdock.execd.v1.GetCapabilitiesResponse
-	(*Limits)(nil),                  // 11: agentdock.execd.v1.Limits
-	(*EnvVar)(nil),                  // 12: agentdock.execd.v1.EnvVar
-	(*Spec)(nil),                    // 13: agentdock.execd.v1.Spec
-	(*CreateRequest)(nil),           // 14: agentdock.execd.v1.CreateRequest
-	(*CreateResponse)(nil),          // 15: agentdock.execd.v1.CreateResponse
-	(*AbandonCreateRequest)(nil),    // 16: agentdock.execd.v1.AbandonCreateRequest
-	(*AbandonCreateResponse)(nil),   // 17: agentdock.execd.v1.AbandonCreateResponse
-	(*Info)(nil),                    // 18: agentdock.execd.v1.Info
-	(*GetRequest)(nil),              // 19: agentdock.execd.v1.GetRequest
-	(*GetResponse)(nil),             // 20: agentdock.execd.v1.GetResponse
-	(*ListRequest)(nil),             // 21: agentdock.execd.v1.ListRequest
-	(*ListResponse)(nil),            // 22: agentdock.execd.v1.ListResponse
-	(*ListEnd)(nil),                 // 23: agentdock.execd.v1.ListEnd
-	(*DestroyRequest)(nil),          // 24: agentdock.execd.v1.DestroyRequest
-	(*DestroyResponse)(nil),         // 25: agentdock.execd.v1.DestroyResponse
-	(*Usage)(nil),                   // 26: agentdock.execd.v1.Usage
-	(*GetUsageRequest)(nil),         // 27: agentdock.execd.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),        // 28: agentdock.execd.v1.GetUsageResponse
-	(*ExtendRequest)(nil),           // 29: agentdock.execd.v1.ExtendRequest
-	(*ExtendResponse)(nil),          // 30: agentdock.execd.v1.ExtendResponse
-	(*WindowSize)(nil),              // 31: agentdock.execd.v1.WindowSize
-	(*ExecSpec)(nil),                // 32: agentdock.execd.v1.ExecSpec
-	(*ExecRequest)(nil),             // 33: agentdock.execd.v1.ExecRequest
-	(*ExecResponse)(nil),            // 34: agentdock.execd.v1.ExecResponse
-	(*AttachExecRequest)(nil),       // 35: agentdock.execd.v1.AttachExecRequest
-	(*AttachExecResponse)(nil),      // 36: agentdock.execd.v1.AttachExecResponse
-	(*ListExecsRequest)(nil),        // 37: agentdock.execd.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),       // 38: agentdock.execd.v1.ListExecsResponse
-	(*ExecInfo)(nil),                // 39: agentdock.execd.v1.ExecInfo
-	(*Outcome)(nil),                 // 40: agentdock.execd.v1.Outcome
-	(*Result)(nil),                  // 41: agentdock.execd.v1.Result
-	(*OutputRequest)(nil),           // 42: agentdock.execd.v1.OutputRequest
-	(*OutputResponse)(nil),          // 43: agentdock.execd.v1.OutputResponse
-	(*Chunk)(nil),                   // 44: agentdock.execd.v1.Chunk
-	(*Heartbeat)(nil),               // 45: agentdock.execd.v1.Heartbeat
-	(*OutputEnd)(nil),               // 46: agentdock.execd.v1.OutputEnd
-	(*WaitRequest)(nil),             // 47: agentdock.execd.v1.WaitRequest
-	(*WaitResponse)(nil),            // 48: agentdock.execd.v1.WaitResponse
-	(*WriteStdinRequest)(nil),       // 49: agentdock.execd.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),      // 50: agentdock.execd.v1.WriteStdinResponse
-	(*CloseStdinRequest)(nil),       // 51: agentdock.execd.v1.CloseStdinRequest
-	(*CloseStdinResponse)(nil),      // 52: agentdock.execd.v1.CloseStdinResponse
-	(*SignalRequest)(nil),           // 53: agentdock.execd.v1.SignalRequest
-	(*SignalResponse)(nil),          // 54: agentdock.execd.v1.SignalResponse
-	(*KillRequest)(nil),             // 55: agentdock.execd.v1.KillRequest
-	(*KillResponse)(nil),            // 56: agentdock.execd.v1.KillResponse
-	(*ResizeRequest)(nil),           // 57: agentdock.execd.v1.ResizeRequest
-	(*ResizeResponse)(nil),          // 58: agentdock.execd.v1.ResizeResponse
-	(*PutArchiveRequest)(nil),       // 59: agentdock.execd.v1.PutArchiveRequest
-	(*PutArchiveTarget)(nil),        // 60: agentdock.execd.v1.PutArchiveTarget
-	(*PutArchiveEnd)(nil),           // 61: agentdock.execd.v1.PutArchiveEnd
-	(*PutArchiveResponse)(nil),      // 62: agentdock.execd.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),       // 63: agentdock.execd.v1.GetArchiveRequest
-	(*GetArchiveResponse)(nil),      // 64: agentdock.execd.v1.GetArchiveResponse
-	(*GetArchiveEnd)(nil),           // 65: agentdock.execd.v1.GetArchiveEnd
-	nil,                             // 66: agentdock.execd.v1.Spec.LabelsEntry
-	nil,                             // 67: agentdock.execd.v1.Info.LabelsEntry
-	(*durationpb.Duration)(nil),     // 68: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 69: google.protobuf.Timestamp
+	(*Reports)(nil),                 // 8: agentdock.execd.v1.Reports
+	(*Enforces)(nil),                // 9: agentdock.execd.v1.Enforces
+	(*GetCapabilitiesRequest)(nil),  // 10: agentdock.execd.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil), // 11: agentdock.execd.v1.GetCapabilitiesResponse
+	(*Limits)(nil),                  // 12: agentdock.execd.v1.Limits
+	(*EnvVar)(nil),                  // 13: agentdock.execd.v1.EnvVar
+	(*Spec)(nil),                    // 14: agentdock.execd.v1.Spec
+	(*CreateRequest)(nil),           // 15: agentdock.execd.v1.CreateRequest
+	(*CreateResponse)(nil),          // 16: agentdock.execd.v1.CreateResponse
+	(*AbandonCreateRequest)(nil),    // 17: agentdock.execd.v1.AbandonCreateRequest
+	(*AbandonCreateResponse)(nil),   // 18: agentdock.execd.v1.AbandonCreateResponse
+	(*Info)(nil),                    // 19: agentdock.execd.v1.Info
+	(*GetRequest)(nil),              // 20: agentdock.execd.v1.GetRequest
+	(*GetResponse)(nil),             // 21: agentdock.execd.v1.GetResponse
+	(*ListRequest)(nil),             // 22: agentdock.execd.v1.ListRequest
+	(*ListResponse)(nil),            // 23: agentdock.execd.v1.ListResponse
+	(*ListEnd)(nil),                 // 24: agentdock.execd.v1.ListEnd
+	(*DestroyRequest)(nil),          // 25: agentdock.execd.v1.DestroyRequest
+	(*DestroyResponse)(nil),         // 26: agentdock.execd.v1.DestroyResponse
+	(*Usage)(nil),                   // 27: agentdock.execd.v1.Usage
+	(*GetUsageRequest)(nil),         // 28: agentdock.execd.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),        // 29: agentdock.execd.v1.GetUsageResponse
+	(*ExtendRequest)(nil),           // 30: agentdock.execd.v1.ExtendRequest
+	(*ExtendResponse)(nil),          // 31: agentdock.execd.v1.ExtendResponse
+	(*WindowSize)(nil),              // 32: agentdock.execd.v1.WindowSize
+	(*ExecSpec)(nil),                // 33: agentdock.execd.v1.ExecSpec
+	(*ExecRequest)(nil),             // 34: agentdock.execd.v1.ExecRequest
+	(*ExecResponse)(nil),            // 35: agentdock.execd.v1.ExecResponse
+	(*AttachExecRequest)(nil),       // 36: agentdock.execd.v1.AttachExecRequest
+	(*AttachExecResponse)(nil),      // 37: agentdock.execd.v1.AttachExecResponse
+	(*ListExecsRequest)(nil),        // 38: agentdock.execd.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),       // 39: agentdock.execd.v1.ListExecsResponse
+	(*ExecInfo)(nil),                // 40: agentdock.execd.v1.ExecInfo
+	(*Outcome)(nil),                 // 41: agentdock.execd.v1.Outcome
+	(*Result)(nil),                  // 42: agentdock.execd.v1.Result
+	(*OutputRequest)(nil),           // 43: agentdock.execd.v1.OutputRequest
+	(*OutputResponse)(nil),          // 44: agentdock.execd.v1.OutputResponse
+	(*Chunk)(nil),                   // 45: agentdock.execd.v1.Chunk
+	(*Heartbeat)(nil),               // 46: agentdock.execd.v1.Heartbeat
+	(*OutputEnd)(nil),               // 47: agentdock.execd.v1.OutputEnd
+	(*WaitRequest)(nil),             // 48: agentdock.execd.v1.WaitRequest
+	(*WaitResponse)(nil),            // 49: agentdock.execd.v1.WaitResponse
+	(*WriteStdinRequest)(nil),       // 50: agentdock.execd.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),      // 51: agentdock.execd.v1.WriteStdinResponse
+	(*CloseStdinRequest)(nil),       // 52: agentdock.execd.v1.CloseStdinRequest
+	(*CloseStdinResponse)(nil),      // 53: agentdock.execd.v1.CloseStdinResponse
+	(*SignalRequest)(nil),           // 54: agentdock.execd.v1.SignalRequest
+	(*SignalResponse)(nil),          // 55: agentdock.execd.v1.SignalResponse
+	(*KillRequest)(nil),             // 56: agentdock.execd.v1.KillRequest
+	(*KillResponse)(nil),            // 57: agentdock.execd.v1.KillResponse
+	(*ResizeRequest)(nil),           // 58: agentdock.execd.v1.ResizeRequest
+	(*ResizeResponse)(nil),          // 59: agentdock.execd.v1.ResizeResponse
+	(*PutArchiveRequest)(nil),       // 60: agentdock.execd.v1.PutArchiveRequest
+	(*PutArchiveTarget)(nil),        // 61: agentdock.execd.v1.PutArchiveTarget
+	(*PutArchiveEnd)(nil),           // 62: agentdock.execd.v1.PutArchiveEnd
+	(*PutArchiveResponse)(nil),      // 63: agentdock.execd.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),       // 64: agentdock.execd.v1.GetArchiveRequest
+	(*GetArchiveResponse)(nil),      // 65: agentdock.execd.v1.GetArchiveResponse
+	(*GetArchiveEnd)(nil),           // 66: agentdock.execd.v1.GetArchiveEnd
+	nil,                             // 67: agentdock.execd.v1.Spec.LabelsEntry
+	nil,                             // 68: agentdock.execd.v1.Info.LabelsEntry
+	(*durationpb.Duration)(nil),     // 69: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 70: google.protobuf.Timestamp
 }
 var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	0,  // 0: agentdock.execd.v1.Fault.code:type_name -> agentdock.execd.v1.FaultCode
 	1,  // 1: agentdock.execd.v1.Capabilities.isolation:type_name -> agentdock.execd.v1.Isolation
-	8,  // 2: agentdock.execd.v1.Capabilities.enforces:type_name -> agentdock.execd.v1.Enforces
-	7,  // 3: agentdock.execd.v1.GetCapabilitiesResponse.capabilities:type_name -> agentdock.execd.v1.Capabilities
-	68, // 4: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
-	12, // 5: agentdock.execd.v1.Spec.env:type_name -> agentdock.execd.v1.EnvVar
-	11, // 6: agentdock.execd.v1.Spec.limits:type_name -> agentdock.execd.v1.Limits
-	66, // 7: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
-	68, // 8: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
-	13, // 9: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
-	2,  // 10: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
-	67, // 11: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
-	11, // 12: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
-	69, // 13: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
-	69, // 14: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
-	40, // 15: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
-	18, // 16: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
-	18, // 17: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
-	23, // 18: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	68, // 19: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
-	26, // 20: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
-	68, // 21: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
-	12, // 22: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
-	31, // 23: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
-	68, // 24: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
-	4,  // 25: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
-	32, // 26: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
-	39, // 27: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
-	23, // 28: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	69, // 29: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
-	41, // 30: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
-	3,  // 31: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
-	4,  // 32: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
-	40, // 33: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
-	69, // 34: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
-	68, // 35: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
-	26, // 36: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
-	44, // 37: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
-	45, // 38: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	46, // 39: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
-	5,  // 40: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
-	41, // 41: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
-	45, // 42: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	41, // 43: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
-	6,  // 44: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
-	31, // 45: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
-	60, // 46: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
-	61, // 47: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
-	65, // 48: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
-	9,  // 49: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
-	14, // 50: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
-	16, // 51: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
-	19, // 52: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
-	21, // 53: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
-	24, // 54: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
-	27, // 55: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
-	29, // 56: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
-	33, // 57: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
-	35, // 58: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
-	37, // 59: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
-	42, // 60: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
-	47, // 61: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
-	49, // 62: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
-	51, // 63: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
-	53, // 64: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
-	55, // 65: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
-	57, // 66: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
-	59, // 67: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
-	63, // 68: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
-	10, // 69: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
-	15, // 70: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
-	17, // 71: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
-	20, // 72: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
-	22, // 73: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
-	25, // 74: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
-	28, // 75: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
-	30, // 76: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
-	34, // 77: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
-	36, // 78: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
-	38, // 79: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
-	43, // 80: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
-	48, // 81: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
-	50, // 82: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
-	52, // 83: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
-	54, // 84: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
-	56, // 85: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
-	58, // 86: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
-	62, // 87: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
-	64, // 88: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
-	69, // [69:89] is the sub-list for method output_type
-	49, // [49:69] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	9,  // 2: agentdock.execd.v1.Capabilities.enforces:type_name -> agentdock.execd.v1.Enforces
+	8,  // 3: agentdock.execd.v1.Capabilities.reports:type_name -> agentdock.execd.v1.Reports
+	7,  // 4: agentdock.execd.v1.GetCapabilitiesResponse.capabilities:type_name -> agentdock.execd.v1.Capabilities
+	69, // 5: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
+	13, // 6: agentdock.execd.v1.Spec.env:type_name -> agentdock.execd.v1.EnvVar
+	12, // 7: agentdock.execd.v1.Spec.limits:type_name -> agentdock.execd.v1.Limits
+	67, // 8: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
+	69, // 9: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
+	14, // 10: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
+	2,  // 11: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
+	68, // 12: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
+	12, // 13: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
+	70, // 14: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
+	70, // 15: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
+	41, // 16: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
+	19, // 17: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
+	19, // 18: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
+	24, // 19: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	69, // 20: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
+	27, // 21: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
+	69, // 22: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
+	13, // 23: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
+	32, // 24: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
+	69, // 25: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
+	4,  // 26: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
+	33, // 27: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
+	40, // 28: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
+	24, // 29: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	70, // 30: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
+	42, // 31: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
+	3,  // 32: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
+	4,  // 33: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
+	41, // 34: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
+	70, // 35: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
+	69, // 36: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
+	27, // 37: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
+	45, // 38: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
+	46, // 39: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	47, // 40: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
+	5,  // 41: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
+	42, // 42: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
+	46, // 43: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	42, // 44: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
+	6,  // 45: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
+	32, // 46: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
+	61, // 47: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
+	62, // 48: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
+	66, // 49: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
+	10, // 50: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
+	15, // 51: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
+	17, // 52: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
+	20, // 53: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
+	22, // 54: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
+	25, // 55: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
+	28, // 56: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
+	30, // 57: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
+	34, // 58: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
+	36, // 59: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
+	38, // 60: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
+	43, // 61: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
+	48, // 62: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
+	50, // 63: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
+	52, // 64: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
+	54, // 65: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
+	56, // 66: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
+	58, // 67: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
+	60, // 68: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
+	64, // 69: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
+	11, // 70: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
+	16, // 71: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
+	18, // 72: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
+	21, // 73: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
+	23, // 74: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
+	26, // 75: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
+	29, // 76: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
+	31, // 77: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
+	35, // 78: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
+	37, // 79: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
+	39, // 80: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
+	44, // 81: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
+	49, // 82: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
+	51, // 83: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
+	53, // 84: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
+	55, // 85: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
+	57, // 86: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
+	59, // 87: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
+	63, // 88: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
+	65, // 89: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
+	70, // [70:90] is the sub-list for method output_type
+	50, // [50:70] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_api_execd_v1_execd_proto_init() }
@@ -4412,30 +4498,30 @@ func file_api_execd_v1_execd_proto_init() {
 	if File_api_execd_v1_execd_proto != nil {
 		return
 	}
-	file_api_execd_v1_execd_proto_msgTypes[16].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[17].OneofWrappers = []any{
 		(*ListResponse_Info)(nil),
 		(*ListResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[32].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[33].OneofWrappers = []any{
 		(*ListExecsResponse_Info)(nil),
 		(*ListExecsResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[34].OneofWrappers = []any{}
-	file_api_execd_v1_execd_proto_msgTypes[37].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[35].OneofWrappers = []any{}
+	file_api_execd_v1_execd_proto_msgTypes[38].OneofWrappers = []any{
 		(*OutputResponse_Chunk)(nil),
 		(*OutputResponse_Heartbeat)(nil),
 		(*OutputResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[42].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[43].OneofWrappers = []any{
 		(*WaitResponse_Heartbeat)(nil),
 		(*WaitResponse_Result)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[53].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[54].OneofWrappers = []any{
 		(*PutArchiveRequest_Target)(nil),
 		(*PutArchiveRequest_Data)(nil),
 		(*PutArchiveRequest_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[58].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[59].OneofWrappers = []any{
 		(*GetArchiveResponse_Data)(nil),
 		(*GetArchiveResponse_End)(nil),
 	}
@@ -4445,7 +4531,7 @@ func file_api_execd_v1_execd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_execd_v1_execd_proto_rawDesc), len(file_api_execd_v1_execd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

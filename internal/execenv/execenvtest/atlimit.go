@@ -11,8 +11,9 @@ import (
 
 var atLimitCases = []testCase{
 	{clause: "X11", name: "command_ends_at_the_limits_it_names", run: endsAtLimits},
-	{clause: "X11", name: "own_end_does_not_hide_the_limit", needs: needsDisk, run: ownEndAtLimit},
-	{clause: "X11", name: "command_goes_on_at_other_limits", needs: needsDisk, run: goesOnAtOthers},
+	{clause: "X11", name: "own_end_does_not_hide_the_limit", needs: needsDiskReport, run: ownEndAtLimit},
+	{clause: "X11", name: "command_goes_on_at_other_limits", needs: needsDiskReport, run: goesOnAtOthers},
+	{clause: "X11", name: "limits_that_nobody_knows_of_are_unsupported", run: atLimitUnsupported},
 	{clause: "X11", name: "limits_that_always_end_are_invalid", run: atLimitInvalid},
 }
 
@@ -39,7 +40,11 @@ func endsAtLimits(c *C) {
 		if !limit.enforced {
 			continue
 		}
-		for _, at := range [][]run.Limit{{limit.name}, run.AtLimits()} {
+		if !c.caps.Reports.Has(limit.name) {
+			c.notKnown(limit.name)
+			continue
+		}
+		for _, at := range [][]run.Limit{{limit.name}, c.reported()} {
 			spec := probe(limit.argv[0], limit.argv[1:]...)
 			spec.EndAtLimit, spec.Timeout = at, c.h.Patience
 			r := b.exec(spec).finish()
@@ -75,7 +80,7 @@ func ownEndAtLimit(c *C) {
 func goesOnAtOthers(c *C) {
 	b := c.create(tight)
 	spec := probe("fill", "/tmp/big", "cope")
-	spec.EndAtLimit = slices.DeleteFunc(run.AtLimits(), func(l run.Limit) bool { return l == run.LimitDisk })
+	spec.EndAtLimit = slices.DeleteFunc(c.reported(), func(l run.Limit) bool { return l == run.LimitDisk })
 	r := b.exec(spec).finish()
 	c.exited("fill", r.Outcome, 0)
 	c.only("fill", r.Outcome, run.LimitDisk)
@@ -94,5 +99,27 @@ func atLimitInvalid(c *C) {
 		spec.EndAtLimit = at
 		_, err := b.Exec(c.ctx(), spec)
 		c.code("Exec that ends at "+string(at[0]), err, fault.Invalid)
+	}
+}
+
+// reported are the limits at which a command can be made to end here.
+func (c *C) reported() []run.Limit {
+	return slices.DeleteFunc(run.AtLimits(), func(l run.Limit) bool { return !c.caps.Reports.Has(l) })
+}
+
+func atLimitUnsupported(c *C) {
+	b := c.create()
+	for _, l := range run.AtLimits() {
+		spec := probe("exit", "0")
+		spec.EndAtLimit = []run.Limit{l}
+		x, err := b.Exec(c.ctx(), spec)
+		if !c.caps.Reports.Has(l) {
+			c.code("Exec that ends at "+string(l)+", of which nobody would know", err, fault.Unsupported)
+			continue
+		}
+		c.ok("Exec that ends at "+string(l), err)
+		res, err := x.Wait(c.ctx())
+		c.ok("Wait", err)
+		c.exited("Exec that ends at "+string(l), res.Outcome, 0)
 	}
 }

@@ -3,6 +3,7 @@ package execenvtest
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func createConflicts(c *C) {
 		"environment": func(s *execenv.Spec) { s.Env = map[string]string{"A": "2"} },
 		"no variable": func(s *execenv.Spec) { s.Env = nil },
 		"labels":      func(s *execenv.Spec) { s.Labels = map[string]string{"tenant": "other"} },
-		"limit":       func(s *execenv.Spec) { s.Limits.PIDs++ },
+		"limit":       func(s *execenv.Spec) { s.Limits.OutputBytes++ },
 		"lifetime":    func(s *execenv.Spec) { s.Lifetime = time.Hour },
 	} {
 		other := b.spec
@@ -100,7 +101,7 @@ func createRace(c *C) {
 	errs := make([]error, 4)
 	together(len(errs), func(i int) {
 		mine := spec
-		mine.Limits.PIDs += int64(i)
+		mine.Limits.OutputBytes += int64(i)
 		_, errs[i] = c.env.Create(c.ctx(), mine)
 	})
 	won := 0
@@ -146,7 +147,7 @@ func createCutOff(c *C) {
 		}
 		// The ID is usable with a different Spec, unless it was created.
 		if err != nil {
-			spec.Limits.PIDs++
+			spec.Limits.OutputBytes++
 			_, err = c.env.Create(c.ctx(), spec)
 			c.ok("Create with the same ID", err)
 		}
@@ -211,8 +212,7 @@ func malformedSpecs(c *C) {
 func limitsBelowFloor(c *C) {
 	zeros := map[string]func(*run.Limits){
 		"no limits":     func(l *run.Limits) { *l = run.Limits{} },
-		"no cpu":        func(l *run.Limits) { l.MilliCPU = 0 },
-		"no pids":       func(l *run.Limits) { l.PIDs = 0 },
+		"no disk":       func(l *run.Limits) { l.DiskBytes = 0 },
 		"no output":     func(l *run.Limits) { l.OutputBytes = 0 },
 		"no wall clock": func(l *run.Limits) { l.WallClock = 0 },
 	}
@@ -227,24 +227,61 @@ func limitsBelowFloor(c *C) {
 		maps.Copy(tooLittle, zeros)
 	}
 	for name, mod := range tooLittle {
-		_, err := c.env.Create(c.ctx(), c.spec(func(s *execenv.Spec) { mod(&s.Limits) }))
+		spec := c.spec()
+		mod(&spec.Limits)
+		_, err := c.env.Create(c.ctx(), spec)
 		c.code("Create with "+name, err, fault.Invalid)
+	}
+	// Each limit that holds must be given, by whoever fills it in.
+	if c.h.Served {
+		return
+	}
+	for _, l := range one(c.limits()) {
+		spec := c.spec()
+		if *l.of(&spec.Limits) == 0 {
+			continue
+		}
+		*l.of(&spec.Limits) = 0
+		_, err := c.env.Create(c.ctx(), spec)
+		c.code("Create without a "+l.name+" limit", err, fault.Invalid)
 	}
 }
 
-// unsupportedLimits checks that the environment's word about a complete set
-// of limits is what Create does.
-func unsupportedLimits(c *C) {
-	spec := c.spec()
-	said := c.caps.Supported(spec.Limits)
-	_, err := c.env.Create(c.ctx(), spec)
-	if said == nil {
-		c.ok("Create with limits that are all declared to hold", err)
-		return
+// limit is one of run.Limits: its name, a value, and where it is.
+type limit struct {
+	name  string
+	value int64
+	of    func(*run.Limits) *int64
+}
+
+func one(l run.Limits) []limit {
+	return []limit{
+		{"cpu", l.MilliCPU, func(l *run.Limits) *int64 { return &l.MilliCPU }},
+		{"memory", l.MemoryBytes, func(l *run.Limits) *int64 { return &l.MemoryBytes }},
+		{"pids", l.PIDs, func(l *run.Limits) *int64 { return &l.PIDs }},
+		{"disk", l.DiskBytes, func(l *run.Limits) *int64 { return &l.DiskBytes }},
+		{"inodes", l.Inodes, func(l *run.Limits) *int64 { return &l.Inodes }},
+		{"output", l.OutputBytes, func(l *run.Limits) *int64 { return &l.OutputBytes }},
+		{"wall clock", int64(l.WallClock), func(l *run.Limits) *int64 { return (*int64)(&l.WallClock) }},
 	}
-	c.code("Create with a limit that is declared not to hold", err, fault.Unsupported)
-	if info, ok := c.listed(spec.ID); ok {
-		c.Errorf("after it List has %+v", info)
+}
+
+// unsupportedLimits checks that the environment's word about each limit is what
+// Create does.
+func unsupportedLimits(c *C) {
+	c.bare() // all that are declared to hold, at once
+	missing := c.caps.Enforces.Missing()
+	for _, l := range one(c.limits()) {
+		if !slices.Contains(missing, l.name) {
+			continue
+		}
+		spec := c.spec()
+		*l.of(&spec.Limits) = l.value
+		_, err := c.env.Create(c.ctx(), spec)
+		c.code("Create with a "+l.name+" limit, which is declared not to hold", err, fault.Unsupported)
+		if info, ok := c.listed(spec.ID); ok {
+			c.Errorf("after it List has %+v", info)
+		}
 	}
 }
 

@@ -24,13 +24,15 @@ type C struct {
 	h    Harness
 	env  execenv.Environment
 	caps execenv.Capabilities
+	// unknown are what parts of the case were left out for.
+	unknown map[string]bool
 	// late are the functions that soon and watch gave up on: they may still
 	// report to the test, which must not be over before them.
 	late sync.WaitGroup
 }
 
 func newCase(t *testing.T, h Harness) *C {
-	c := &C{T: t, h: h, env: h.New(t)}
+	c := &C{T: t, h: h, env: h.New(t), unknown: map[string]bool{}}
 	c.caps = c.env.Capabilities()
 	t.Cleanup(func() { c.nothingLeft() }) // before New's own clean-up
 	return c
@@ -104,6 +106,7 @@ func (c *C) spec(mods ...func(*execenv.Spec)) execenv.Spec {
 	for _, mod := range mods {
 		mod(&s)
 	}
+	s.Limits = c.caps.Enforces.Allow(s.Limits)
 	return s
 }
 

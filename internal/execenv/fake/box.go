@@ -190,6 +190,9 @@ func (b *box) Exec(ctx context.Context, spec execenv.ExecSpec) (execenv.Exec, er
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	if err := b.env.Capabilities().CanEndAt(spec.EndAtLimit); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if spec.ID != "" {

@@ -63,6 +63,7 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 	caps := execenv.Capabilities{
 		Name: "fake", Version: "1", Isolation: execenv.IsolationNone,
 		Enforces: execenv.Enforces{CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true},
+		Reports:  execenv.Reports{PIDs: true, Disk: true, Inodes: true, Output: true},
 		TTY:      true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true, DiskBeyondMemory: true,
 	}
 	if e.cfg.Enforces != nil {

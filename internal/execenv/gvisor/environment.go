@@ -264,7 +264,8 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 		Enforces: execenv.Enforces{
 			CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true,
 		},
-		TTY: true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
+		Reports: execenv.Reports{PIDs: true, Disk: true, Inodes: true, Output: true},
+		TTY:     true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
 		DiskBeyondMemory: e.disk != nil,
 	}
 }
@@ -272,6 +273,9 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 // Create implements execenv.Environment.
 func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sandbox, error) {
 	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := e.Capabilities().Supported(spec.Limits); err != nil {
 		return nil, err
 	}
 	if _, err := e.onDisk(spec.Limits); err != nil {
