@@ -8,9 +8,12 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/execenv/outlog"
+	"github.com/agentdock/agentdock/internal/execenv/stdio"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -33,7 +36,7 @@ type command struct {
 	refused   answer.Refusals // set once nothing is left of it
 	places    []answer.Place  // set with it
 
-	stdin stdin
+	stdin stdio.Input
 	ended chan struct{} // closed once the first process has ended
 	done  chan struct{} // closed once result is set
 
@@ -166,24 +169,24 @@ func (c *command) start() {
 	defer close(c.started)
 	c.startTime = time.Now()
 	dir, _ := execenv.WorkspacePath(c.spec.Dir) // validated
-	io, err := newStdio(c.spec)
+	io, typing, err := c.newStdio()
 	if err != nil {
 		c.fail(fault.Wrap(fault.Internal, err, "cannot start the command"))
 		return
 	}
 	c.proc, err = c.box.start(launch{
 		area: programs, argv: c.spec.Argv, env: execenv.Environ(c.box.spec, c.spec), dir: dir,
-		files: io.theirs, tty: c.spec.TTY != nil,
+		files: io.Theirs, tty: c.spec.TTY != nil,
 	})
-	io.closeTheirs()
+	io.CloseTheirs()
 	var notStarted *errNotStarted
 	var lost *errLostAtStart
 	switch {
 	case errors.As(err, &lost):
-		io.closeOurs()
+		io.CloseOurs()
 		c.finish(c.lost(err))
 	case errors.As(err, &notStarted):
-		io.closeOurs()
+		io.CloseOurs()
 		// A sandbox that lost one of its host processes for its memory limit
 		// cannot start any more, and that is not the program's doing.
 		if stats, err := c.box.group.Stats(); err == nil && stats.OOMKills > 0 {
@@ -193,10 +196,10 @@ func (c *command) start() {
 		}
 		c.finish(run.Outcome{Kind: run.NotStarted, Evidence: notStarted.reason}, run.Usage{})
 	case err != nil:
-		io.closeOurs()
+		io.CloseOurs()
 		c.fail(err)
 	default:
-		c.stdin.open(io)
+		c.stdin.Open(io.In, typing)
 		go c.follow(io)
 	}
 }
@@ -210,10 +213,10 @@ func (c *command) fail(err error) {
 }
 
 // follow takes the command to its end.
-func (c *command) follow(io *stdio) {
+func (c *command) follow(io *stdio.Files) {
 	timer := time.AfterFunc(c.limit, func() { c.end(run.WallClock) })
 	defer timer.Stop()
-	readers := io.read(c.log)
+	readers := io.Read(c.log)
 	go c.watchLimits()
 	status, err := c.proc.wait()
 	timer.Stop()
@@ -221,9 +224,9 @@ func (c *command) follow(io *stdio) {
 	if err == nil {
 		c.clear()
 	}
-	c.stdin.shut()
-	readers.finish()
-	io.closeOurs()
+	c.stdin.Shut()
+	readers.Finish()
+	io.CloseOurs()
 	c.log.Close()
 	if err != nil {
 		c.finish(c.lost(err))
@@ -372,7 +375,11 @@ func (c *command) Resize(_ context.Context, size execenv.WindowSize) error {
 	if c.over() {
 		return nil
 	}
-	return c.stdin.resize(c.proc, size)
+	if err := c.stdin.Resize(size); err != nil {
+		return err
+	}
+	_ = c.proc.signal(unix.SIGWINCH, true)
+	return nil
 }
 
 // WriteStdin implements execenv.Exec.
@@ -380,12 +387,12 @@ func (c *command) WriteStdin(ctx context.Context, p []byte) (int, error) {
 	if !c.spec.Stdin && c.spec.TTY == nil {
 		return 0, fault.New(fault.Invalid, "command %s was started without stdin", c.id)
 	}
-	return c.stdin.write(ctx, c.proc, p)
+	return c.stdin.Write(ctx, p)
 }
 
 // CloseStdin implements execenv.Exec.
 func (c *command) CloseStdin(context.Context) error {
-	c.stdin.close()
+	c.stdin.Close()
 	return nil
 }
 

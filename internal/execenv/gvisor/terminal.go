@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/stdio"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
@@ -22,35 +22,36 @@ type terminal struct {
 	flushed chan struct{}
 }
 
-func newTerminal(size execenv.WindowSize) (*stdio, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a terminal: %w", err)
+// newStdio makes a command's standard files, and for a terminal how it is typed
+// into.
+func (c *command) newStdio() (files *stdio.Files, typing func([]byte) (int, error), err error) {
+	if c.spec.TTY == nil {
+		files, err = stdio.Pipes(c.spec.Stdin)
+		return files, nil, err
 	}
-	var peer uintptr
-	err = withFD(master, func(fd int) error {
-		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-			return err
-		}
-		if err := unix.IoctlSetPointerInt(fd, unix.TIOCPKT, 1); err != nil {
-			return err
-		}
-		var errno unix.Errno
-		const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-		if peer, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags); errno != 0 {
-			return errno
-		}
-		return setSize(fd, size)
-	})
+	files, t, err := newTerminal(*c.spec.TTY)
 	if err != nil {
-		master.Close()
-		return nil, fmt.Errorf("cannot make a terminal: %w", err)
+		return nil, nil, err
 	}
-	slave := os.NewFile(peer, "terminal")
-	return &stdio{
-		theirs: []*os.File{slave, slave, slave}, in: master, out: master,
-		terminal: &terminal{master: master, flushed: make(chan struct{}, 1)},
+	return files, func(data []byte) (int, error) {
+		return t.write(data, func(sig unix.Signal) error { return c.proc.signal(sig, true) })
 	}, nil
+}
+
+func newTerminal(size execenv.WindowSize) (*stdio.Files, *terminal, error) {
+	master, slave, err := stdio.OpenTerminal(size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a terminal: %w", err)
+	}
+	if err := stdio.WithFD(master, func(fd int) error { return unix.IoctlSetPointerInt(fd, unix.TIOCPKT, 1) }); err != nil {
+		master.Close()
+		slave.Close()
+		return nil, nil, fmt.Errorf("cannot make a terminal: %w", err)
+	}
+	t := &terminal{master: master, flushed: make(chan struct{}, 1)}
+	return &stdio.Files{
+		Theirs: []*os.File{slave, slave, slave}, In: master, Out: master, Unpack: t.unpacked,
+	}, t, nil
 }
 
 // unpacked takes what is read in packet mode: a byte that is 0 before output, and
@@ -117,7 +118,7 @@ func (t *terminal) awaitFlush() {
 // signal, or 0, and whether the terminal flushes its queues then.
 func (t *terminal) upToSignal(data []byte) (n int, sig unix.Signal, flushes bool, err error) {
 	var termios *unix.Termios
-	err = withFD(t.master, func(fd int) error {
+	err = stdio.WithFD(t.master, func(fd int) error {
 		termios, err = unix.IoctlGetTermios(fd, unix.TCGETS)
 		return err
 	})
@@ -136,24 +137,3 @@ func (t *terminal) upToSignal(data []byte) (n int, sig unix.Signal, flushes bool
 
 // disabled is the control character of a terminal that stands for none.
 const disabled = 0
-
-func setSize(fd int, size execenv.WindowSize) error {
-	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
-}
-
-func (s *stdin) resize(p *process, size execenv.WindowSize) error {
-	s.state.Lock()
-	file := s.file
-	s.state.Unlock()
-	if file == nil {
-		return nil
-	}
-	if err := withFD(file, func(fd int) error { return setSize(fd, size) }); err != nil {
-		if errors.Is(err, os.ErrClosed) {
-			return nil
-		}
-		return fault.Wrap(fault.Internal, err, "cannot resize the terminal")
-	}
-	_ = p.signal(unix.SIGWINCH, true)
-	return nil
-}

@@ -9,22 +9,23 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/outlog"
+	"github.com/agentdock/agentdock/internal/execenv/stdio"
 )
 
 // What a program answers to a signal that was typed must not be in the queue that
 // the host's terminal throws away for that character.
 func TestAnswerToATypedSignalIsNotThrownAway(t *testing.T) {
 	for range 200 {
-		s, err := newTerminal(execenv.WindowSize{Cols: 80, Rows: 24})
+		s, term, err := newTerminal(execenv.WindowSize{Cols: 80, Rows: 24})
 		if err != nil {
 			t.Fatal(err)
 		}
 		log := outlog.New(1 << 20)
-		readers := s.read(log)
+		readers := s.Read(log)
 		var raised []unix.Signal
-		_, err = s.terminal.write([]byte("a\x03b\x1c"), func(sig unix.Signal) error {
+		_, err = term.write([]byte("a\x03b\x1c"), func(sig unix.Signal) error {
 			raised = append(raised, sig)
-			_, err := s.theirs[0].WriteString("answer ")
+			_, err := s.Theirs[0].WriteString("answer ")
 			return err
 		})
 		if err != nil {
@@ -33,9 +34,9 @@ func TestAnswerToATypedSignalIsNotThrownAway(t *testing.T) {
 		if len(raised) != 2 || raised[0] != unix.SIGINT || raised[1] != unix.SIGQUIT {
 			t.Fatalf("^C and ^\\ raised %v", raised)
 		}
-		s.closeTheirs()
-		readers.finish()
-		s.closeOurs()
+		s.CloseTheirs()
+		readers.Finish()
+		s.CloseOurs()
 		log.Close()
 		var out strings.Builder
 		_ = log.Follow(t.Context(), 0, func(c execenv.Chunk) error { out.Write(c.Data); return nil })
@@ -48,13 +49,13 @@ func TestAnswerToATypedSignalIsNotThrownAway(t *testing.T) {
 }
 
 func TestTerminalThatRaisesNothing(t *testing.T) {
-	s, err := newTerminal(execenv.WindowSize{Cols: 80, Rows: 24})
+	s, term, err := newTerminal(execenv.WindowSize{Cols: 80, Rows: 24})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.closeOurs()
-	defer s.closeTheirs()
-	err = withFD(s.theirs[0], func(fd int) error {
+	defer s.CloseOurs()
+	defer s.CloseTheirs()
+	err = stdio.WithFD(s.Theirs[0], func(fd int) error {
 		termios, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 		if err != nil {
 			return err
@@ -66,7 +67,7 @@ func TestTerminalThatRaisesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if n, err := s.terminal.write([]byte("\x03\x03"), func(unix.Signal) error { t.Error("a signal was raised"); return nil }); n != 2 || err != nil {
+	if n, err := term.write([]byte("\x03\x03"), func(unix.Signal) error { t.Error("a signal was raised"); return nil }); n != 2 || err != nil {
 		t.Errorf("wrote %d, %v", n, err)
 	}
 	if d := time.Since(begun); d >= flushTimeout {

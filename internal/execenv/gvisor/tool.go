@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/guest"
 )
 
 // tool is a run of the guest helper in the sandbox, as the unprivileged user.
@@ -85,9 +83,9 @@ func (b *box) startTool(args []string, stdin, stdout *os.File) (*tool, error) {
 	return t, nil
 }
 
-// wait blocks until the helper has ended and nothing is left of it. When ctx
+// Wait blocks until the helper has ended and nothing is left of it. When ctx
 // ends first, it is killed; if that does not happen in time, the sandbox is.
-func (t *tool) wait(ctx context.Context) (unix.WaitStatus, error) {
+func (t *tool) Wait(ctx context.Context) (unix.WaitStatus, error) {
 	var e toolEnd
 	select {
 	case e = <-t.ended:
@@ -120,24 +118,8 @@ func (t *tool) wait(ctx context.Context) (unix.WaitStatus, error) {
 	return e.status, nil
 }
 
-// verdict turns the helper's end into an error. It ran among hostile processes
-// of the same user, so what it says is passed on but proves nothing.
-func (t *tool) verdict(status unix.WaitStatus) error {
-	text := <-t.message
-	switch {
-	case status.Exited() && status.ExitStatus() == 0:
-		return nil
-	case status.Exited() && status.ExitStatus() == guest.ExitInvalid:
-		return fault.New(fault.Invalid, "%s", text)
-	case status.Exited() && status.ExitStatus() == guest.ExitExhausted:
-		return fault.New(fault.Exhausted, "%s", text)
-	case status.Exited() && status.ExitStatus() == guest.ExitMissing:
-		return fault.New(fault.NotFound, "%s", text)
-	case status.Exited() && status.ExitStatus() == guest.ExitDenied:
-		return fault.New(fault.Denied, "%s", text)
-	case status.Signaled():
-		return fault.New(fault.Internal, "the transfer was ended in the sandbox by signal %d", status.Signal())
-	default:
-		return fault.Wrap(fault.Internal, fmt.Errorf("exit status %d: %s", status.ExitStatus(), text), "the transfer failed in the sandbox")
-	}
-}
+// Said implements transfer.Tool.
+func (t *tool) Said() string { return <-t.message }
+
+// Kill implements transfer.Tool.
+func (t *tool) Kill() error { return t.proc.kill() }
