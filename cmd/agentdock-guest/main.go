@@ -8,6 +8,8 @@
 // read-only and started by the execution service only:
 //
 //	agentdock-guest init JSON         set-up, then process 1 (see guest.Setup)
+//	agentdock-guest supervise JSON    process 1 of a container (see package supervisor)
+//	agentdock-guest shepherd          one command of a container
 //	agentdock-guest unpack ROOT DIR                tar from stdin
 //	agentdock-guest pack ROOT DIR MAX [PATTERN…]   tar to stdout
 //	agentdock-guest exec COMMAND                   see guest.Command
@@ -26,6 +28,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/guest/files"
+	"github.com/agentdock/agentdock/internal/guest/supervisor"
 )
 
 func main() {
@@ -44,6 +47,14 @@ func dispatch(args []string) error {
 			return fmt.Errorf("cannot read the set-up: %w", err)
 		}
 		return guest.Init(setup)
+	case len(args) == 2 && args[0] == "supervise":
+		var cfg supervisor.Config
+		if err := json.Unmarshal([]byte(args[1]), &cfg); err != nil {
+			return fmt.Errorf("cannot read the set-up: %w", err)
+		}
+		return supervisor.Supervise(cfg)
+	case len(args) == 1 && args[0] == "shepherd":
+		return supervisor.Shepherd()
 	case len(args) == 3 && args[0] == "unpack":
 		return guest.Unpack(args[1], args[2], os.Stdin)
 	case len(args) >= 4 && args[0] == "pack":

@@ -5,7 +5,6 @@ package boundary
 // that a later rename cannot leave a rule guarding nothing.
 var planned = []string{
 	"./internal/console/...",
-	"./internal/execenv/docker/...",
 	"./internal/execenv/kubernetes/...",
 	"./internal/execenv/microvm/...",
 	"./internal/mcpserver/...",
@@ -80,6 +79,8 @@ var importRules = []importRule{
 		Packages: []string{"./internal/execenv/..."},
 		Except:   []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/execenv/execenvtest/...", "./internal/execenv/fake/simprobe"},
 		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
+			// What adapters on this host have in common.
+			"./internal/execenv/stdio", "./internal/execenv/transfer",
 			// The root image and the protocol of the helper inside the sandbox
 			// belong to no single environment, nor do the host's control groups.
 			"./internal/image", "./internal/guest/...", "./internal/cgroup"},
@@ -376,6 +377,11 @@ var onlyRules = []onlyRule{
 		Target: []string{"gvisor.dev/gvisor/..."},
 		Users:  []string{"./cmd/agentdock-execd", "./internal/execenv/gvisor/..."},
 		Reason: "only the execution service may hold a sandbox runtime, on the far side of the trust line (A3)",
+	},
+	{
+		Target: []string{"github.com/moby/moby/..."},
+		Users:  []string{"./cmd/agentdock-execd", "./internal/execenv/docker"},
+		Reason: "whoever speaks to a container engine has its host: the execution service alone may, and only to run sandboxes (A2)",
 	},
 	{
 		Target: []string{"./internal/execenv/..."},

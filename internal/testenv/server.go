@@ -30,8 +30,13 @@ type server struct {
 	ready string
 	// stop is the signal on which it ends in order.
 	stop unix.Signal
-	// credential is nil where the test is not root.
+	// credential is nil where the test is not root, and for what becomes another
+	// user by itself.
 	credential *syscall.Credential
+	// environ is added to its environment.
+	environ []string
+	// unshare are namespaces that it does not share with the test.
+	unshare uintptr
 
 	cmd  *exec.Cmd
 	log  capture.Buffer
@@ -96,7 +101,8 @@ func (s *server) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "TZ=UTC"}
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: s.stop, Credential: s.credential}
+	cmd.Env = append(cmd.Env, s.environ...)
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: s.stop, Credential: s.credential, Unshareflags: s.unshare}
 	return cmd
 }
 

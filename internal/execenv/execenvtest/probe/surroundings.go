@@ -139,10 +139,15 @@ func writable() int {
 			fmt.Printf("dir %s\n", path)
 			return fs.SkipDir // what is below belongs to it
 		case 0:
-			if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
-				_ = f.Close()
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return nil
+			}
+			// A directory lists a device that is mounted on a file as that file.
+			if info, err := f.Stat(); err != nil || info.Mode().IsRegular() {
 				fmt.Printf("file %s\n", path)
 			}
+			_ = f.Close()
 		}
 		return nil
 	}))

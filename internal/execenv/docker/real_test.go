@@ -1,0 +1,286 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/testenv"
+)
+
+const patience = time.Minute
+
+func spec(e *testEnvironment, id string) execenv.Spec {
+	l := run.DefaultLimits()
+	l.DiskBytes = 32 * run.MiB
+	return execenv.Spec{ID: id, Image: testenv.BareImage, Limits: e.Capabilities().Enforces.Allow(l)}
+}
+
+func create(t *testing.T, e *testEnvironment, id string) execenv.Sandbox {
+	t.Helper()
+	sb, err := e.Create(t.Context(), spec(e, id))
+	if err != nil {
+		t.Fatalf("%v: %v", err, errors.Unwrap(err))
+	}
+	return sb
+}
+
+// hold starts a command that does not end by itself.
+func hold(t *testing.T, sb execenv.Sandbox) execenv.Exec {
+	t.Helper()
+	x, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{guestPath, "probe", "hold"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func wait(t *testing.T, x execenv.Exec) execenv.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := x.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A daemon that is killed takes no sandbox with it by itself: its containers would
+// run on, looked after by nobody.
+func TestDaemonIsKilled(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	sb := create(t, e, "one")
+	supervisor := daemon.Pid(e.mustFind(t, "one").name())
+	x := hold(t, sb)
+	daemon.Kill()
+	if r := wait(t, x); r.Outcome.Kind != run.InfrastructureLost || r.Outcome.Evidence == "" {
+		t.Errorf("the command's outcome is %v (%s)", r.Outcome, r.Outcome.Evidence)
+	}
+	for deadline := time.Now().Add(patience); unix.Kill(supervisor, 0) == nil && !zombie(supervisor); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the sandbox runs on without its daemon")
+		}
+	}
+	if info, err := sb.Info(t.Context()); err != nil || info.State != execenv.StateEnded || info.Outcome.Kind != run.InfrastructureLost {
+		t.Errorf("the sandbox is %+v, %v", info, err)
+	}
+	e.freeTimeout = 500 * time.Millisecond
+	if err := e.Destroy(t.Context(), "one"); err == nil {
+		t.Error("a sandbox was freed whose daemon is away")
+	}
+	if infos, _ := e.List(t.Context()); len(infos) != 1 {
+		t.Errorf("what could not be freed is not listed: %v", infos)
+	}
+	if _, err := e.Create(t.Context(), spec(e, "two")); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a sandbox without a daemon: %v", err)
+	}
+
+	daemon.Start()
+	e.freeTimeout = patience
+	if err := e.Destroy(t.Context(), "one"); err != nil {
+		t.Errorf("after the daemon has come back: %v", err)
+	}
+	sb = create(t, e, "two")
+	x = hold(t, sb)
+	if err := x.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := wait(t, x); r.Outcome.Kind != run.Cancelled {
+		t.Errorf("with the daemon back, a command that is killed is %v", r.Outcome)
+	}
+	if err := e.Destroy(t.Context(), "two"); err != nil {
+		t.Error(err)
+	}
+	if left := leftovers(t, e); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
+}
+
+func zombie(pid int) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err != nil || bytes.Contains(status, []byte("State:\tZ"))
+}
+
+// What a program does to the process that watches over it costs that command and
+// saves nothing of it.
+func TestWatcherIsAttacked(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	sb := create(t, e, "one")
+	program, err := orphan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "orphan", Mode: 0o755, Size: int64(len(program))})
+	_, _ = w.Write(program)
+	_ = w.Close()
+	if err := sb.PutArchive(t.Context(), "", &archive); err != nil {
+		t.Fatal(err)
+	}
+	bystander := hold(t, sb)
+	supervisor := daemon.Pid(e.mustFind(t, "one").name())
+	// Its children are the shepherd of the bystander and what nobody watches over.
+	for name, sig := range map[string]unix.Signal{"kill": unix.SIGKILL, "stop": unix.SIGSTOP, "terminate": unix.SIGTERM} {
+		x, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"/workspace/orphan", "/workspace/beat-" + name, strconv.Itoa(int(sig))}, Timeout: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := wait(t, x)
+		if r.StdoutBytes == 0 {
+			t.Fatalf("%s: the program did not get to its attack: %v", name, r.Outcome)
+		}
+		switch {
+		case sig == unix.SIGSTOP && !r.Outcome.Success(), sig != unix.SIGSTOP && r.Outcome.Kind != run.Signalled:
+			t.Errorf("%s: %v (%s)", name, r.Outcome, r.Outcome.Evidence)
+		case r.Duration > 2*time.Second:
+			t.Errorf("%s: it took %s", name, r.Duration)
+		}
+		// The dead are collected a moment later.
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			left := len(testenv.Descendants(supervisor))
+			if left == 2 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d processes are left in the sandbox, want the bystander and its shepherd", name, left)
+			}
+		}
+	}
+	if info, err := sb.Info(t.Context()); err != nil || info.State != execenv.StateRunning {
+		t.Errorf("the sandbox is %+v, %v", info, err)
+	}
+	if err := bystander.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := wait(t, bystander); r.Outcome.Kind != run.Cancelled {
+		t.Errorf("the bystander is %v (%s)", r.Outcome, r.Outcome.Evidence)
+	}
+}
+
+var orphan = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "orphan")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "orphan"), "./orphan")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return out, err
+	}
+	return os.ReadFile(filepath.Join(dir, "orphan"))
+})
+
+// TestContainerIsHardened reads what the daemon has on record. That it is so is
+// shown by the contract suite and the attacks; this finds what neither tries.
+func TestContainerIsHardened(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	s := spec(e, "one")
+	s.Labels = map[string]string{"agentdock.execution_id": "e1", "agentdock.sandbox": "no", "mine": "x"}
+	if _, err := e.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Config struct {
+			User    string
+			Labels  map[string]string
+			Volumes map[string]struct{}
+		}
+		HostConfig struct {
+			NetworkMode, IpcMode, PidMode, UsernsMode, UTSMode string
+			Privileged, ReadonlyRootfs, AutoRemove             bool
+			CapAdd, CapDrop, SecurityOpt, Binds                []string
+			Devices                                            []struct{}
+			RestartPolicy                                      struct{ Name string }
+			LogConfig                                          struct{ Type string }
+			Tmpfs                                              map[string]string
+		}
+		Mounts []struct {
+			Type, Destination string
+			RW                bool
+		}
+	}
+	daemon.Inspect(e.mustFind(t, "one").name(), &c)
+	h := c.HostConfig
+	for what, ok := range map[string]bool{
+		"user":              c.Config.User == "10001:10001",
+		"network":           h.NetworkMode == "none",
+		"namespaces":        h.IpcMode == "none" && h.PidMode == "" && h.UsernsMode == "" && h.UTSMode == "",
+		"privileged":        !h.Privileged,
+		"read-only root":    h.ReadonlyRootfs,
+		"capabilities":      len(h.CapAdd) == 0 && slices.Equal(h.CapDrop, []string{"ALL"}),
+		"security options":  slices.Equal(h.SecurityOpt, []string{"no-new-privileges:true"}),
+		"devices and binds": len(h.Devices) == 0 && len(h.Binds) == 0,
+		"restart":           h.RestartPolicy.Name == "no",
+		"log":               h.LogConfig.Type == "none",
+		"volumes":           len(c.Config.Volumes) == 0,
+		"labels":            c.Config.Labels["agentdock.sandbox"] == "true" && c.Config.Labels["agentdock.execution_id"] == "e1" && c.Config.Labels["mine"] == "x",
+		"mounts":            len(c.Mounts) == 2,
+		"places":            strings.Contains(h.Tmpfs["/workspace"], "size=33554432,nr_inodes=131072"),
+	} {
+		if !ok {
+			t.Errorf("%s: %+v", what, c)
+		}
+	}
+	for _, m := range c.Mounts {
+		if m.RW || m.Type != "bind" || !strings.HasPrefix(m.Destination, "/.agentdock/") {
+			t.Errorf("a mount that is not ours, or can be written: %+v", m)
+		}
+	}
+}
+
+// TestDaemonsThatAreRefused starts the ones that must not be used.
+func TestDaemonsThatAreRefused(t *testing.T) {
+	// Not in the test's directory, which the daemon's user cannot reach.
+	f, err := os.CreateTemp("", "allow-all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(`{"defaultAction":"SCMP_ACT_ALLOW"}`)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rootful := testenv.StartRootfulDockerd(t)
+	permissive := testenv.StartDockerd(t, "--seccomp-profile="+f.Name())
+	for name, tc := range map[string]struct {
+		daemon *testenv.Dockerd
+		cfg    Config
+		says   string
+	}{
+		"as root":                {rootful, Config{}, "runs as root"},
+		"without its allow-list": {permissive, Config{}, "seccomp allow-list"},
+	} {
+		tc.cfg.Socket, tc.cfg.StateDir, tc.cfg.Guest = tc.daemon.Socket, filepath.Join(tc.daemon.Dir, "state"), "/bin/true"
+		e, err := New(t.Context(), tc.cfg)
+		if err == nil {
+			_ = e.Close(t.Context())
+		}
+		if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

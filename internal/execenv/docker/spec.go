@@ -1,0 +1,170 @@
+package docker
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	units "github.com/docker/go-units"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/guest/supervisor"
+	"github.com/agentdock/agentdock/internal/run"
+)
+
+// Labels of containers.
+const (
+	labelSandbox   = "agentdock.sandbox"
+	labelExecution = "agentdock.execution_id"
+	labelID        = "agentdock.sandbox_id"
+	labelInstance  = "agentdock.instance"
+)
+
+// Paths in a sandbox.
+const (
+	guestPath   = "/.agentdock/agentdock-guest"
+	controlPath = "/.agentdock/control"
+	socketName  = "socket"
+)
+
+// sharedProcesses bounds the processes of all sandboxes of a daemon together
+// where it cannot bound those of one: they are one user to the kernel.
+const sharedProcesses = 4096
+
+// place is a writable one.
+type place struct {
+	path          string
+	bytes, inodes int64
+	mode          string
+}
+
+// places are the three of G2; the workspace is first.
+func places(l run.Limits) []place {
+	shm := min(64*run.MiB, l.DiskBytes)
+	return []place{
+		{execenv.Workspace, l.DiskBytes, l.Inodes, "0755"},
+		{"/tmp", l.DiskBytes, l.Inodes, "1777"},
+		{"/dev/shm", shm, min(4096, l.Inodes), "1777"},
+	}
+}
+
+func (p place) options() string {
+	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%s,uid=%d,gid=%d", p.bytes, p.inodes, p.mode, execenv.UID, execenv.GID)
+}
+
+// create is what the daemon is asked for. Everything that an image could ask
+// for by itself is set here, so that it has no say.
+func (b *box) create() client.ContainerCreateOptions {
+	labels := maps.Clone(b.spec.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if labels[labelExecution] == "" {
+		labels[labelExecution] = b.spec.ID
+	}
+	labels[labelSandbox], labels[labelID], labels[labelInstance] = "true", b.spec.ID, b.env.instance
+	return client.ContainerCreateOptions{
+		Name: b.name(),
+		Config: &container.Config{
+			Image:      b.image,
+			Hostname:   "sandbox",
+			User:       fmt.Sprintf("%d:%d", execenv.UID, execenv.GID),
+			Entrypoint: []string{guestPath, "supervise", b.supervised()},
+			// Not null: that would take the image's.
+			Cmd:             []string{},
+			WorkingDir:      "/",
+			Labels:          labels,
+			NetworkDisabled: true,
+			Healthcheck:     &container.HealthConfig{Test: []string{"NONE"}},
+		},
+		HostConfig: b.hostConfig(),
+	}
+}
+
+func (b *box) supervised() string {
+	cfg := supervisor.Config{Socket: controlPath + "/" + socketName, Program: guestPath}
+	for _, p := range places(b.spec.Limits) {
+		cfg.Places = append(cfg.Places, p.path)
+	}
+	if !b.env.daemon.pids {
+		cfg.Processes = sharedProcesses
+	}
+	data, _ := json.Marshal(cfg) // strings and numbers
+	return string(data)
+}
+
+func (b *box) hostConfig() *container.HostConfig {
+	no := false
+	h := &container.HostConfig{
+		// Never "host": where RootlessKit has no network of its own, that is the
+		// host's.
+		NetworkMode:    "none",
+		IpcMode:        "none",
+		CgroupnsMode:   "private",
+		CapDrop:        []string{"ALL"},
+		SecurityOpt:    []string{"no-new-privileges:true"},
+		ReadonlyRootfs: true,
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:      container.LogConfig{Type: "none"},
+		Init:           &no, // the supervisor is one
+		Tmpfs: map[string]string{
+			// The daemon would mount a message queue there that all can write to.
+			"/dev/mqueue": "ro,noexec,nosuid,nodev,size=4096,nr_inodes=1,mode=0555",
+		},
+		Mounts: []mount.Mount{
+			b.bind(b.env.guest(), guestPath),
+			b.bind(b.controlDir(), controlPath),
+		},
+		Resources: b.resources(),
+	}
+	for _, p := range places(b.spec.Limits) {
+		h.Tmpfs[p.path] = p.options()
+	}
+	return h
+}
+
+func (b *box) bind(from, to string) mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeBind, Source: from, Target: to, ReadOnly: true,
+		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+	}
+}
+
+// resources are the limits that hold, and what bounds a little where they do not.
+func (b *box) resources() container.Resources {
+	l, d := b.spec.Limits, b.env.daemon
+	// A rootless daemon can only lower what it has itself.
+	r := container.Resources{Ulimits: []*units.Ulimit{{Name: "core", Soft: 0, Hard: 0}}}
+	if d.memory {
+		r.Memory, r.MemorySwap = l.MemoryBytes, l.MemoryBytes
+	} else if d.memTotal > 0 {
+		half := d.memTotal / 2 // of one process
+		r.Ulimits = append(r.Ulimits, &units.Ulimit{Name: "data", Soft: half, Hard: half})
+	}
+	if d.cpu {
+		r.NanoCPUs = l.MilliCPU * 1_000_000
+	}
+	if d.pids {
+		pids := l.PIDs + ownProcesses
+		r.PidsLimit = &pids
+	}
+	return r
+}
+
+// ownProcesses are the threads of the supervisor and of a few shepherds, on top
+// of what the programs may have.
+const ownProcesses = 16
+
+func (b *box) name() string { return "agentdock-" + b.env.instance + "-" + b.spec.ID }
+
+// imageRef is the name that the daemon has for an image. The default one is built
+// from infrastructure/sandbox, or imported (REQUIREMENTS B12).
+func imageRef(name string) string {
+	if name == "default" {
+		return "agentdock-sandbox:local"
+	}
+	return name
+}
