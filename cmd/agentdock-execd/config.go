@@ -48,7 +48,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.SortFlags = false
 	flags.Usage = func() {
 		fmt.Fprintf(stdout, "agentdock-execd runs hostile code in sandboxes for AgentDock.\n\n"+
-			"Every flag but the last four is also a variable: --max-cpu is %sMAX_CPU.\n\n%s", execd.Prefix, flags.FlagUsages())
+			"Every flag but the last four is also a variable: --max-cpu is %sMAX_CPU. SANDBOX_RUNTIME and AUTH_MODE are variables only.\n\n%s", execd.Prefix, flags.FlagUsages())
 	}
 	flags.StringVar(&c.Socket, "socket", c.Socket, "unix socket to serve on; empty for none")
 	flags.StringVar(&c.Listen, "listen", c.Listen, "TCP address to serve on, with mutual TLS")
@@ -61,6 +61,8 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.StringVar(&c.ImageDir, "image-dir", c.ImageDir, "directory with root images")
 	flags.StringVar(&c.DiskDir, "disk-dir", c.DiskDir, "directory for workspaces that are kept on disk; empty for the state directory")
 	flags.StringVar(&c.Guest, "guest", c.Guest, "the agentdock-guest program; empty for the one beside this program")
+	flags.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "with SANDBOX_RUNTIME=docker: unix socket of the rootless daemon; empty for this user's own")
+	flags.BoolVar(&c.DockerAllowRootful, "docker-allow-rootful", c.DockerAllowRootful, "with SANDBOX_RUNTIME=docker: take a daemon that runs as root; only for tests")
 	flags.StringVar(&c.CgroupParent, "cgroup-parent", c.CgroupParent, "control group below which sandboxes get theirs")
 	flags.Float64Var(&c.MaxCPU, "max-cpu", c.MaxCPU, "most cores for one sandbox")
 	flags.Var(&c.MaxMemory, "max-memory", "most memory for one sandbox (512m, 4g)")
@@ -88,6 +90,9 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 }
 
 func (c config) check() error {
+	if err := c.Runtime.Check(c.Mode); err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
 	for name, v := range map[string]float64{
 		"cpu": c.MaxCPU, "memory": float64(c.MaxMemory), "pids": float64(c.MaxPIDs), "disk": float64(c.MaxDisk),
 		"inodes": float64(c.MaxInodes), "output": float64(c.MaxOutput), "wall-clock": float64(c.MaxWallClock),

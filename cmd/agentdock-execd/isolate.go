@@ -31,7 +31,7 @@ func stage(environ []string) (rest []string, isolated bool) {
 	return rest, slices.Equal(sorted, execd.ScrubbedEnvironment(rest))
 }
 
-// isolate replaces the process by itself, with only environ, in a mount
+// isolate replaces the process by itself, with only environ; as root, in a mount
 // namespace of its own: what it mounts for sandboxes is never seen outside and
 // is gone with it. Of the descriptors it was started with, only 0 to 2 and keep
 // survive; of the capabilities, only those in kept. That takes an execve: a
@@ -40,11 +40,11 @@ func stage(environ []string) (rest []string, isolated bool) {
 // only on failure.
 func isolate(args, environ []string, keep ...int) error {
 	runtime.LockOSThread() // namespace and capabilities are the thread's until execve
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("cannot start: cannot make a mount namespace: %w; root with CAP_SYS_ADMIN is needed", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cannot start: cannot make the mount namespace private: %w", err)
+	keepCapabilities := kept()
+	if len(keepCapabilities) > 0 {
+		if err := unshareMounts(); err != nil {
+			return err
+		}
 	}
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot start: cannot drop inherited descriptors: %w", err)
@@ -57,9 +57,19 @@ func isolate(args, environ []string, keep ...int) error {
 			return fmt.Errorf("cannot start: descriptor %d is not open: %w", fd, err)
 		}
 	}
-	if err := giveUpPrivileges(); err != nil {
+	if err := giveUpPrivileges(keepCapabilities); err != nil {
 		return err
 	}
 	err := syscall.Exec("/proc/self/exe", args, append(environ, stageVariable))
 	return fmt.Errorf("cannot start: cannot start again in the mount namespace: %w", err)
+}
+
+func unshareMounts() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("cannot start: cannot make a mount namespace: %w; root with CAP_SYS_ADMIN is needed", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("cannot start: cannot make the mount namespace private: %w", err)
+	}
+	return nil
 }

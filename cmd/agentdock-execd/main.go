@@ -24,6 +24,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execd"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/logging"
+	"github.com/agentdock/agentdock/internal/settings"
 	"github.com/agentdock/agentdock/internal/version"
 )
 
@@ -55,8 +56,9 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	case c.version:
 		_, err := fmt.Fprintln(stdout, version.Get())
 		return err
-	case os.Geteuid() != 0:
-		return errors.New("cannot start: sandboxes need root to set up their namespaces, mounts and limits; run it with sudo or from its systemd unit")
+	}
+	if err := checkUser(c, os.Geteuid()); err != nil {
+		return err
 	}
 	if c.sweep {
 		return sweep(c)
@@ -67,7 +69,7 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 	if !isolated {
 		return isolate(args, execd.ScrubbedEnvironment(environ), c.ReadyFD, c.ExitWithFD)
 	}
-	if err := checkPrivileges(); err != nil {
+	if err := checkPrivileges(kept()); err != nil {
 		return err
 	}
 	return serve(c, logging.New(stderr, slog.LevelInfo), open)
@@ -96,4 +98,15 @@ func serve(c config, log *slog.Logger, open opener) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeEnv()) }()
 	return execd.Run(ctx, service, env)
+}
+
+// checkUser wants root where sandboxes need it, and no root where they do not.
+func checkUser(c config, uid int) error {
+	switch {
+	case c.Runtime.Runtime == settings.RuntimeGVisor && uid != 0:
+		return errors.New("cannot start: sandboxes need root to set up their namespaces, mounts and limits; run it with sudo or from its systemd unit")
+	case c.Runtime.Runtime == settings.RuntimeDocker && uid == 0 && !c.DockerAllowRootful:
+		return errors.New("cannot start: SANDBOX_RUNTIME is docker, which needs no root, and this is root; run it as the user whose Docker daemon it is to use")
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/docker"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/backing"
 	"github.com/agentdock/agentdock/internal/image"
+	"github.com/agentdock/agentdock/internal/settings"
 )
 
 // runtimeEntry is where this binary becomes a part of a sandbox: gVisor starts
@@ -22,17 +25,9 @@ func runtimeEntry() { gvisor.Entry() }
 // closeTimeout bounds how long the last sandboxes may take to go.
 const closeTimeout = time.Minute
 
-// newEnvironment opens the environment that this binary was built with, and
-// returns what closes it.
+// newEnvironment opens the environment that the settings name, and returns what
+// closes it.
 func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() error, error) {
-	// The log holds the original standard error; sandboxes get none of it.
-	if _, _, _, err := gvisor.DetachStdio(); err != nil {
-		return nil, nil, fmt.Errorf("cannot start: %w", err)
-	}
-	store, err := image.Open(c.ImageDir)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot start: %w", err)
-	}
 	guest := c.Guest
 	if guest == "" {
 		self, err := os.Executable()
@@ -41,6 +36,45 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 		}
 		guest = filepath.Join(filepath.Dir(self), "agentdock-guest")
 	}
+	if c.Runtime.Runtime == settings.RuntimeDocker {
+		return newDocker(c, guest, log)
+	}
+	return newGVisor(c, guest, log)
+}
+
+// newDocker opens the development fallback. Each of its sandboxes is looked at
+// from outside before anything runs in it, so none is tried here.
+func newDocker(c config, guest string, log *slog.Logger) (execenv.Environment, func() error, error) {
+	env, err := docker.New(context.Background(), c.docker(guest, log))
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot start: %w", reason(err))
+	}
+	log.Warn("sandboxes share this host's kernel: for development only", "runtime", c.Runtime.Runtime)
+	return env, func() error { return closing(env.Close) }, nil
+}
+
+func (c config) docker(guest string, log *slog.Logger) docker.Config {
+	return docker.Config{
+		Socket:   cmp.Or(c.DockerSocket, fmt.Sprintf("/run/user/%d/docker.sock", os.Getuid())),
+		StateDir: c.StateDir, Guest: guest, AllowRootful: c.DockerAllowRootful, Logger: log,
+	}
+}
+
+func closing(end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return end(ctx)
+}
+
+func newGVisor(c config, guest string, log *slog.Logger) (execenv.Environment, func() error, error) {
+	// The log holds the original standard error; sandboxes get none of it.
+	if _, _, _, err := gvisor.DetachStdio(); err != nil {
+		return nil, nil, fmt.Errorf("cannot start: %w", err)
+	}
+	store, err := image.Open(c.ImageDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot start: %w", err)
+	}
 	env, err := gvisor.New(gvisor.Config{
 		StateDir: c.StateDir, Guest: guest, Images: images{store}, CgroupParent: c.CgroupParent, Logger: log,
 		Disk: backing.Config{Dir: c.DiskDir, Total: int64(c.TotalDisk), KeepFree: int64(c.KeepFree)},
@@ -48,11 +82,7 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot start: %w", err)
 	}
-	closeEnv := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		return env.Close(ctx)
-	}
+	closeEnv := func() error { return closing(env.Close) }
 	if err := verify(c, guest, log, env.Verify); err != nil {
 		return nil, nil, errors.Join(err, closeEnv())
 	}
@@ -63,6 +93,9 @@ func newEnvironment(c config, log *slog.Logger) (execenv.Environment, func() err
 func sweep(c config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	if c.Runtime.Runtime == settings.RuntimeDocker {
+		return docker.Sweep(ctx, c.docker("", nil))
+	}
 	return gvisor.Sweep(ctx, gvisor.Config{StateDir: c.StateDir, CgroupParent: c.CgroupParent})
 }
 

@@ -63,7 +63,7 @@ func open(ctx context.Context, s settings.Worker, t *telemetry.Telemetry, log *s
 	host, _ := os.Hostname()
 	p.worker, err = worker.New(worker.Config{
 		Name: cmp.Or(s.Name, host), Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
-		Retention: s.Retention, UploadRetention: s.UploadRetention,
+		Retention: s.Retention, UploadRetention: s.UploadRetention, Development: s.Development(),
 	}, worker.Deps{
 		Store: p.record, Queue: p.backends.Queue, Blobs: p.backends.Blobs, Nodes: nodes, Repositories: repositories, Signer: signer, Log: log,
 	})
@@ -84,9 +84,9 @@ func nodes(s settings.Worker, t *telemetry.Telemetry) ([]worker.Node, error) {
 			if err != nil {
 				return nil, err
 			}
-			if name := c.Capabilities().Name; name != s.Runtime {
+			if name := c.Capabilities().Name; name != s.Runtime.Runtime {
 				c.Close()
-				return nil, fault.New(fault.Denied, "execution service %s runs %q, and SANDBOX_RUNTIME is %s", e.Name, name, s.Runtime)
+				return nil, fault.New(fault.Denied, "execution service %s runs %q, and SANDBOX_RUNTIME is %s", e.Name, name, s.Runtime.Runtime)
 			}
 			return t.Environment(e.Name, c), nil
 		}})

@@ -19,6 +19,7 @@ import (
 	"github.com/agentdock/agentdock/internal/image"
 	"github.com/agentdock/agentdock/internal/localexecd"
 	"github.com/agentdock/agentdock/internal/oneshot"
+	"github.com/agentdock/agentdock/internal/settings"
 )
 
 const runLong = `Run a command in a sandbox of its own: a kernel of its own (gVisor), no network,
@@ -158,6 +159,9 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	}
 	// Always named: the service inherits no setting of ours.
 	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir)}
+	if os.Getenv(localexecd.RuntimeEnv) == settings.RuntimeDocker {
+		req.Limits = req.Limits.LeaveOpen(f.asked)
+	}
 	ended := console.phase("starting the execution service")
 	sweepErr := localexecd.Sweep(ctx, cfg)
 	service, err := localexecd.Start(ctx, cfg)

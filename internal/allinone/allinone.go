@@ -100,8 +100,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := p.open(ctx); err != nil {
 		return err
 	}
-	if err := ensureImage(ctx, cfg.ImageDir, cfg.Settings.Image, cfg.Say); err != nil {
-		return err
+	// The images of the development fallback are its daemon's, which only the
+	// execution service may ask.
+	if !cfg.Settings.Development() {
+		if err := ensureImage(ctx, cfg.ImageDir, cfg.Settings.Image, cfg.Say); err != nil {
+			return err
+		}
 	}
 	execd := newExecd(cfg)
 	worker, err := p.worker(execd)
@@ -171,7 +175,7 @@ func (p *platform) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.control, err = control.New(control.Config{
-		Defaults: cfg.Settings.Limits(), Image: cfg.Settings.Image,
+		Defaults: cfg.Settings.Limits(), Open: cfg.Settings.Development(), Image: cfg.Settings.Image,
 		ReceiptKeys: []control.ReceiptKey{{ID: p.signer.KeyID(), Algorithm: "ed25519", PEM: string(pem)}},
 	}, p.record, p.queue, p.blobs, cfg.Log)
 	if err != nil {
@@ -235,7 +239,7 @@ func (p *platform) worker(execd *execd) (*worker.Worker, error) {
 		Name: node, Concurrency: s.Concurrency, Lease: s.Lease, Drain: s.Drain,
 		Retention: s.Retention, UploadRetention: s.UploadRetention,
 		// The execution service ends with this process, and sandboxes with it.
-		Sole: true,
+		Sole: true, Development: s.Development(),
 	}, worker.Deps{
 		Store: p.record, Queue: p.queue, Blobs: p.blobs, Signer: p.signer, Repositories: repositories, Log: p.cfg.Log,
 		Nodes: []worker.Node{{Name: node, Dial: func(ctx context.Context) (worker.Connection, error) {

@@ -64,7 +64,8 @@ func (e *execd) run(ctx context.Context, ready func()) error {
 }
 
 func (e *execd) start(ctx context.Context) (*localexecd.Service, error) {
-	cfg := localexecd.Config{ImageDir: e.cfg.ImageDir}
+	told := e.cfg.Settings
+	cfg := localexecd.Config{ImageDir: e.cfg.ImageDir, Runtime: told.Runtime.Runtime, AuthMode: told.Mode}
 	ended := e.cfg.Phase("starting the execution service")
 	defer ended()
 	if err := localexecd.Sweep(ctx, cfg); err != nil {

@@ -40,6 +40,10 @@ type Config struct {
 	// Defaults fill in the limits that a job does not ask for; limits above
 	// Ceiling are lowered to it.
 	Defaults, Ceiling run.Limits
+	// Open leaves limits of processor, memory and processes that neither a job nor
+	// the operator asked for to the execution service, which may not be able to
+	// enforce them: in development.
+	Open bool
 	// Image is the root image of jobs that name none.
 	Image string
 	// Timeout bounds jobs that say nothing, and MaxTimeout all of them.

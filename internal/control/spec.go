@@ -46,7 +46,7 @@ func (c *Control) complete(s run.JobSpec, t tenant.Tenant) (run.JobSpec, error) 
 	if s.MaxAttempts == 0 {
 		s.MaxAttempts = 1
 	}
-	s.Limits = s.Limits.Or(c.cfg.Defaults).Clamp(c.cfg.Ceiling)
+	s.Limits = c.limits(s.Limits)
 	for _, check := range []func() error{
 		func() error { return c.checkSource(s.Source) },
 		func() error { return inJob(CheckImage(s.Image)) },
@@ -62,6 +62,25 @@ func (c *Control) complete(s run.JobSpec, t tenant.Tenant) (run.JobSpec, error) 
 		}
 	}
 	return s, nil
+}
+
+func (c *Control) limits(asked run.Limits) run.Limits {
+	l := asked.Or(c.cfg.Defaults).Clamp(c.cfg.Ceiling)
+	if !c.cfg.Open {
+		return l
+	}
+	// A default that the operator changed is asked for as well.
+	d := run.DefaultLimits()
+	for _, f := range []struct{ asked, set, def *int64 }{
+		{&asked.MilliCPU, &c.cfg.Defaults.MilliCPU, &d.MilliCPU},
+		{&asked.MemoryBytes, &c.cfg.Defaults.MemoryBytes, &d.MemoryBytes},
+		{&asked.PIDs, &c.cfg.Defaults.PIDs, &d.PIDs},
+	} {
+		if *f.set != *f.def {
+			*f.asked = *f.set
+		}
+	}
+	return l.LeaveOpen(asked)
 }
 
 func refuse(format string, args ...any) error {
@@ -84,9 +103,10 @@ func CheckImage(name string) error {
 	return nil
 }
 
-// CheckLimits refuses limits with which no sandbox can work.
+// CheckLimits refuses limits with which no sandbox can work. One that is not given
+// is for whoever fills it in.
 func CheckLimits(l run.Limits) error {
-	if err := l.Validate(); err != nil {
+	if err := l.Or(run.Floor()).Validate(); err != nil {
 		return fault.New(fault.Invalid, "limits: %v", err)
 	}
 	return nil

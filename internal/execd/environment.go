@@ -85,7 +85,7 @@ func matches(patterns []string, name string) bool {
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // ScrubbedEnvironment is what of environ the service keeps: the language, the
-// time zone and its own settings. What a list of forbidden names has missed is
+// time zone and its settings. What a list of forbidden names has missed is
 // gone with the rest.
 func ScrubbedEnvironment(environ []string) []string {
 	kept := map[string]string{"PATH": Path}
@@ -95,7 +95,7 @@ func ScrubbedEnvironment(environ []string) []string {
 			continue
 		}
 		switch {
-		case name == "LANG", name == "LC_ALL", name == "TZ", strings.HasPrefix(name, Prefix):
+		case name == "LANG", name == "LC_ALL", name == "TZ", name == "SANDBOX_RUNTIME", name == "AUTH_MODE", strings.HasPrefix(name, Prefix):
 			kept[name] = value
 		}
 	}

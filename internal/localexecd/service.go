@@ -30,6 +30,9 @@ type Config struct {
 	// DiskDir is where workspaces are that are large beside their memory:
 	// DiskDirEnv, or DefaultDiskDir. Files in it have no names.
 	DiskDir string
+	// Runtime, AuthMode and DockerSocket are what the service is told: RuntimeEnv,
+	// AuthModeEnv, DockerSocketEnv. Empty is its own default.
+	Runtime, AuthMode, DockerSocket string
 	// StartTimeout and StopTimeout bound how long each may take.
 	StartTimeout, StopTimeout time.Duration
 	// Silence is how long the service may leave a call unanswered, twice in a row:
@@ -38,12 +41,10 @@ type Config struct {
 }
 
 func (c Config) complete() (Config, error) {
-	if c.Dir == "" {
-		c.Dir = os.Getenv(DirEnv)
-	}
-	if c.Dir == "" {
-		c.Dir = DefaultDir
-	}
+	c.Runtime = cmp.Or(c.Runtime, os.Getenv(RuntimeEnv))
+	c.AuthMode = cmp.Or(c.AuthMode, os.Getenv(AuthModeEnv))
+	c.DockerSocket = cmp.Or(c.DockerSocket, os.Getenv(DockerSocketEnv))
+	c.Dir = cmp.Or(c.Dir, os.Getenv(DirEnv), c.defaultDir())
 	c.DiskDir = cmp.Or(c.DiskDir, os.Getenv(DiskDirEnv), DefaultDiskDir)
 	if c.StartTimeout == 0 {
 		c.StartTimeout = time.Minute
@@ -56,7 +57,7 @@ func (c Config) complete() (Config, error) {
 	}
 	// The service starts in another directory than ours.
 	var err error
-	for _, path := range []*string{&c.Dir, &c.ImageDir, &c.DiskDir} {
+	for _, path := range []*string{&c.Dir, &c.ImageDir, &c.DiskDir, &c.DockerSocket} {
 		if *path == "" {
 			continue
 		}
@@ -104,6 +105,9 @@ func Start(ctx context.Context, cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	s := &Service{cfg: cfg, instance: i, said: &tail{}, done: make(chan struct{})}
+	if err := cfg.handOver(i); err != nil {
+		return nil, errors.Join(err, i.remove())
+	}
 	ready, err := s.launch()
 	if err != nil {
 		return nil, errors.Join(fault.Wrap(fault.Unsupported, err, "cannot start the execution service %s", cfg.Binary), i.remove())
@@ -134,7 +138,10 @@ func (s *Service) launch() (ready *os.File, err error) {
 	if s.cfg.ImageDir != "" {
 		args = append(args, "--image-dir", s.cfg.ImageDir)
 	}
-	s.cmd = command(s.cfg.Binary, args...)
+	s.cmd, err = s.cfg.command(args...)
+	if err != nil {
+		return nil, errors.Join(err, ready.Close(), exitWith.Close())
+	}
 	s.cmd.Stderr = s.said
 	s.cmd.ExtraFiles = []*os.File{theirReady, theirExit}
 	if err := s.cmd.Start(); err != nil {
@@ -148,16 +155,28 @@ func (s *Service) launch() (ready *os.File, err error) {
 	return ready, nil
 }
 
-func command(binary string, args ...string) *exec.Cmd {
-	cmd := exec.Command(binary, args...)
+func (c Config) command(args ...string) (*exec.Cmd, error) {
+	owner, err := c.owner()
+	if err != nil {
+		return nil, err
+	}
+	if c.DockerSocket != "" {
+		args = append(args, "--docker-socket", c.DockerSocket)
+	}
+	cmd := exec.Command(c.Binary, args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for name, value := range map[string]string{RuntimeEnv: c.Runtime, AuthModeEnv: c.AuthMode} {
+		if value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
 	cmd.Dir = "/"
 	// A session of its own: Ctrl-C is for the caller, which stops the service
 	// in order, and not for both at once.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: owner}
 	// Its descendants may hold its stderr open; they are not waited for.
 	cmd.WaitDelay = time.Second
-	return cmd
+	return cmd, nil
 }
 
 func (s *Service) awaitReady(ctx context.Context, ready *os.File) error {
@@ -304,7 +323,10 @@ func (c Config) sweep(ctx context.Context, i *instance) error {
 		return nil
 	}
 	said := &tail{}
-	cmd := command(c.Binary, "--state-dir", i.state(), "--sweep")
+	cmd, err := c.command("--state-dir", i.state(), "--sweep")
+	if err != nil {
+		return err
+	}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		return err

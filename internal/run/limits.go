@@ -88,6 +88,20 @@ func (l Limits) Or(d Limits) Limits {
 	return l
 }
 
+// LeaveOpen returns l without the limits of processor, memory and processes that
+// asked does not have: whoever can enforce them fills them in, and where nobody
+// can, nothing is promised.
+func (l Limits) LeaveOpen(asked Limits) Limits {
+	for _, f := range []struct{ v, asked *int64 }{
+		{&l.MilliCPU, &asked.MilliCPU}, {&l.MemoryBytes, &asked.MemoryBytes}, {&l.PIDs, &asked.PIDs},
+	} {
+		if *f.asked == 0 {
+			*f.v = 0
+		}
+	}
+	return l
+}
+
 // Clamp returns l with no field above the ceiling c. A zero field of c does
 // not bound.
 func (l Limits) Clamp(c Limits) Limits {

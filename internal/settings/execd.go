@@ -23,7 +23,12 @@ type Execd struct {
 	ImageDir       string   `env:"AGENTDOCK_EXECD_IMAGE_DIR" help:"directory with root images; read only"`
 	DiskDir        string   `env:"AGENTDOCK_EXECD_DISK_DIR" help:"directory for workspaces that are kept on disk, as those above half their memory limit are; not in memory and not mounted noexec; empty for the state directory"`
 	Guest          string   `env:"AGENTDOCK_EXECD_GUEST" help:"the agentdock-guest program; empty for the one beside this program"`
-	CgroupParent   string   `env:"AGENTDOCK_EXECD_CGROUP_PARENT" help:"control group below which sandboxes get theirs"`
+	// It takes no requests of people, and must be told the same as what does.
+	Auth
+	Runtime
+	DockerSocket       string `env:"AGENTDOCK_EXECD_DOCKER_SOCKET" help:"with SANDBOX_RUNTIME=docker: unix socket of the rootless Docker daemon; empty for the one of the user who starts this"`
+	DockerAllowRootful bool   `env:"AGENTDOCK_EXECD_DOCKER_ALLOW_ROOTFUL" help:"with SANDBOX_RUNTIME=docker: take a daemon that runs as root; only for tests, because whoever gets out of a container is root then"`
+	CgroupParent       string `env:"AGENTDOCK_EXECD_CGROUP_PARENT" help:"control group below which sandboxes get theirs"`
 
 	MaxCPU       float64       `env:"AGENTDOCK_EXECD_MAX_CPU" help:"most cores for one sandbox"`
 	MaxMemory    Size          `env:"AGENTDOCK_EXECD_MAX_MEMORY" help:"most memory for one sandbox (512m, 4g)"`
@@ -47,6 +52,8 @@ func DefaultExecd() Execd {
 		StateDir:     "/var/lib/agentdock/execd",
 		ImageDir:     "/var/lib/agentdock/images",
 		CgroupParent: "agentdock",
+		Auth:         Auth{Mode: AuthAPIKey},
+		Runtime:      Runtime{RuntimeGVisor},
 		MaxCPU:       float64(most.MilliCPU) / 1000,
 		MaxMemory:    Size(most.MemoryBytes),
 		MaxPIDs:      most.PIDs,

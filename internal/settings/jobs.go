@@ -64,15 +64,13 @@ type Work struct {
 	Drain           time.Duration `env:"AGENTDOCK_WORKER_DRAIN" help:"how long a worker that was told to stop finishes what it runs; then it lets go, and another goes on"`
 	Retention       time.Duration `env:"AGENTDOCK_JOB_RETENTION" help:"how long a job that has ended is kept, with its log and artifacts"`
 	UploadRetention time.Duration `env:"AGENTDOCK_UPLOAD_RETENTION" help:"how long an uploaded archive is kept that no job needs which has not ended"`
-	Runtime         string        `env:"SANDBOX_RUNTIME" help:"the environment that execution services must have; jobs are given to no other"`
 	Checkout
 }
 
 func defaultWork() Work {
 	return Work{
 		Concurrency: 4, Lease: 30 * time.Second, Drain: 30 * time.Second, Retention: 30 * 24 * time.Hour,
-		UploadRetention: 24 * time.Hour,
-		Runtime:         "gvisor", Checkout: DefaultCheckout(),
+		UploadRetention: 24 * time.Hour, Checkout: DefaultCheckout(),
 	}
 }
 
@@ -92,9 +90,6 @@ func (w Work) check() error {
 	}
 	if w.UploadRetention < time.Minute {
 		wrong = append(wrong, fmt.Errorf("AGENTDOCK_UPLOAD_RETENTION is %s; give 1m or more", w.UploadRetention))
-	}
-	if w.Runtime != "gvisor" {
-		wrong = append(wrong, fmt.Errorf("SANDBOX_RUNTIME is %q; the environment there is is gvisor", w.Runtime))
 	}
 	return errors.Join(append(wrong, w.Checkout.check())...)
 }

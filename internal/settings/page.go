@@ -17,11 +17,14 @@ type CLI struct {
 	DiskDir     string `env:"AGENTDOCK_DISK_DIR" help:"directory in which a private execution service keeps workspaces on disk"`
 	ExecdBinary string `env:"AGENTDOCK_EXECD_BINARY" help:"the agentdock-execd program; empty for the one beside agentdock, or in PATH"`
 	ImageDir    string `env:"AGENTDOCK_IMAGE_DIR" help:"image store"`
+	// What a private execution service is told.
+	Auth
+	Runtime
 }
 
 // DefaultCLI is what it does when nothing is set.
 func DefaultCLI() CLI {
-	return CLI{RuntimeDir: "/run/agentdock", DiskDir: "/var/lib/agentdock", ImageDir: "/var/lib/agentdock/images"}
+	return CLI{RuntimeDir: "/run/agentdock", DiskDir: "/var/lib/agentdock", ImageDir: "/var/lib/agentdock/images", Auth: Auth{Mode: AuthAPIKey}, Runtime: Runtime{RuntimeGVisor}}
 }
 
 // process is a program and what it reads.

@@ -74,13 +74,14 @@ const (
 )
 
 func (a Auth) check(listen string) error {
-	switch a.Mode {
-	case AuthAPIKey:
-	case AuthDev:
-		if !Loopback(listen) {
-			return fmt.Errorf("AUTH_MODE is dev and %s is no loopback address: everybody who reaches it could do anything; listen on 127.0.0.1, or set AUTH_MODE to %s", listen, AuthAPIKey)
-		}
-	default:
+	if a.Mode == AuthDev && !Loopback(listen) {
+		return fmt.Errorf("AUTH_MODE is dev and %s is no loopback address: everybody who reaches it could do anything; listen on 127.0.0.1, or set AUTH_MODE to %s", listen, AuthAPIKey)
+	}
+	return a.known()
+}
+
+func (a Auth) known() error {
+	if a.Mode != AuthAPIKey && a.Mode != AuthDev {
 		return fmt.Errorf("AUTH_MODE is %q; give %s or %s", a.Mode, AuthAPIKey, AuthDev)
 	}
 	return nil
@@ -109,6 +110,7 @@ type API struct {
 	ExecdTLSCA   string     `env:"AGENTDOCK_API_EXECD_TLS_CA" help:"PEM file with the authority that signs those services"`
 	ReceiptKeys  string     `env:"AGENTDOCK_RECEIPT_KEYS_FILE" help:"PEM file with the public keys that verify receipts, for callers; agentdock-worker public-key prints a worker's"`
 	Auth
+	Runtime
 	Record
 	Sandbox
 	Log
@@ -116,7 +118,7 @@ type API struct {
 
 // DefaultAPI is what it does when nothing is set.
 func DefaultAPI() API {
-	return API{Listen: "127.0.0.1:7300", Auth: Auth{Mode: AuthAPIKey}, Record: Record{S3Region: "us-east-1"}, Sandbox: defaultSandbox()}
+	return API{Listen: "127.0.0.1:7300", Auth: Auth{Mode: AuthAPIKey}, Runtime: Runtime{RuntimeGVisor}, Record: Record{S3Region: "us-east-1"}, Sandbox: defaultSandbox()}
 }
 
 // LoadAPI reads and checks.
@@ -129,7 +131,7 @@ func LoadAPI(environ []string) (API, error) {
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		pair = errors.New("one of AGENTDOCK_API_TLS_CERT and AGENTDOCK_API_TLS_KEY is not set; give both or none")
 	}
-	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(s.Listen), s.Record.check(), s.Sandbox.check(), pair,
+	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(s.Listen), s.Runtime.Check(s.Mode), s.Record.check(), s.Sandbox.check(), pair,
 		checkExecds("AGENTDOCK_API_", s.Execds, s.ExecdTLSCert, s.ExecdTLSKey, s.ExecdTLSCA)})
 }
 
@@ -143,6 +145,8 @@ type Worker struct {
 	ExecdTLSKey    string     `env:"AGENTDOCK_WORKER_EXECD_TLS_KEY" help:"PEM file with its key"`
 	ExecdTLSCA     string     `env:"AGENTDOCK_WORKER_EXECD_TLS_CA" help:"PEM file with the authority that signs those services"`
 	SigningKeyFile string     `env:"AGENTDOCK_SIGNING_KEY_FILE" help:"PEM file with the Ed25519 key that signs receipts; made when it does not exist"`
+	Auth
+	Runtime
 	Work
 	Record
 	Log
@@ -153,7 +157,7 @@ func DefaultWorker() Worker {
 	return Worker{
 		Listen: "127.0.0.1:7301", Execds: []Endpoint{{Name: "local", Socket: "/run/agentdock/execd.sock"}},
 		SigningKeyFile: "/var/lib/agentdock/worker/signing-key.pem",
-		Work:           defaultWork(), Record: Record{S3Region: "us-east-1"},
+		Auth:           Auth{Mode: AuthAPIKey}, Runtime: Runtime{RuntimeGVisor}, Work: defaultWork(), Record: Record{S3Region: "us-east-1"},
 	}
 }
 
@@ -163,7 +167,7 @@ func LoadWorker(environ []string) (Worker, error) {
 	if err := Load(&s, environ); err != nil {
 		return s, err
 	}
-	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Record.check(), s.Work.check(), s.checkExecds()})
+	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.known(), s.Runtime.Check(s.Mode), s.Record.check(), s.Work.check(), s.checkExecds()})
 }
 
 // checkExecds is for settings that begin with a prefix.
@@ -197,6 +201,7 @@ func (s Worker) checkExecds() error {
 // Up is what agentdock up reads. Where things are is in its flags.
 type Up struct {
 	Auth
+	Runtime
 	Sandbox
 	Work
 	Log
@@ -206,7 +211,7 @@ type Up struct {
 // loopback address, and api_key on another.
 func DefaultUp() Up {
 	// What is said in JSON beside the words for people is what went wrong.
-	return Up{Sandbox: defaultSandbox(), Work: defaultWork(), Log: Log{Level: Level(slog.LevelWarn)}}
+	return Up{Runtime: Runtime{RuntimeGVisor}, Sandbox: defaultSandbox(), Work: defaultWork(), Log: Log{Level: Level(slog.LevelWarn)}}
 }
 
 // LoadUp reads and checks, for a given address.
@@ -221,7 +226,7 @@ func LoadUp(environ []string, listen string) (Up, error) {
 			s.Mode = AuthDev
 		}
 	}
-	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(listen), s.Sandbox.check(), s.Work.check()})
+	return s, together([]error{OnlyKnown(environ, SandboxPrefix), s.Auth.check(listen), s.Runtime.Check(s.Mode), s.Sandbox.check(), s.Work.check()})
 }
 
 // Secrets are what the logs of a process must not show: all secret values of its

@@ -153,7 +153,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		{worker, production("AGENTDOCK_WORKER_EXECDS=a=unix:x"), []string{"AGENTDOCK_WORKER_EXECDS", "no absolute path"}},
 		{worker, production("AGENTDOCK_WORKER_EXECDS=a=h:1"), []string{"mutual TLS"}},
 		{worker, production("AGENTDOCK_WORKER_EXECDS=a=unix:/x,a=unix:/y"), []string{"two services called a"}},
-		{worker, production("SANDBOX_RUNTIME=docker"), []string{"SANDBOX_RUNTIME is \"docker\""}},
+		{worker, production("SANDBOX_RUNTIME=docker"), []string{"SANDBOX_RUNTIME is docker and AUTH_MODE is api_key"}},
+		{worker, production("SANDBOX_RUNTIME=podman"), []string{"SANDBOX_RUNTIME is \"podman\"; give gvisor or docker"}},
 	} {
 		err := tc.load(tc.environ)
 		for _, says := range tc.says {

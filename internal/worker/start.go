@@ -42,7 +42,8 @@ func (j *job) start(ctx context.Context) *verdict {
 // same.
 func (j *job) spec() execenv.Spec {
 	s := execenv.Spec{
-		ID: j.sandboxID(), Image: j.Spec.Image, Env: j.Spec.Env, Limits: j.Spec.Limits.Or(run.DefaultLimits()),
+		ID: j.sandboxID(), Image: j.Spec.Image, Env: j.Spec.Env,
+		Limits: j.Spec.Limits.Or(run.DefaultLimits().LeaveOpen(run.Limits{})),
 		Labels: map[string]string{
 			labelSandbox: "true", labelJob: j.ID, labelAttempt: strconv.Itoa(j.Attempt),
 		},
