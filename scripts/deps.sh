@@ -20,6 +20,10 @@ if [[ ${1:-} == --tests ]]; then
 		"postgresql|/usr/lib/postgresql/*/bin/postgres|is the database that tests use"
 		"redis-server|/usr/bin/redis-server|is the broker that tests use"
 		"npm|/usr/bin/npm|installs the clients that tests run against this platform"
+		"docker.io|/usr/sbin/dockerd|is the daemon of the development fallback"
+		"uidmap|/usr/bin/newuidmap|lets that daemon run without root"
+		"rootlesskit|/usr/bin/rootlesskit|lets that daemon run without root"
+		"slirp4netns|/usr/bin/slirp4netns|is the network of that daemon, where it has one"
 		"qemu-system-x86|/usr/bin/qemu-system-x86_64|boots a machine with the other version of cgroups"
 	)
 fi

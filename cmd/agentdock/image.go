@@ -45,6 +45,7 @@ erofs-utils; listing needs neither.`,
 		newImageRemove(&flags),
 		newImagePrune(&flags),
 		newImageVerify(&flags),
+		newImageExport(&flags),
 	)
 	return cmd
 }

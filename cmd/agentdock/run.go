@@ -159,7 +159,11 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	}
 	// Always named: the service inherits no setting of ours.
 	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir)}
-	if os.Getenv(localexecd.RuntimeEnv) == settings.RuntimeDocker {
+	development, err := localRuntime(os.Environ())
+	if err != nil {
+		return oneshot.Failed(ctx, req, err)
+	}
+	if development {
 		req.Limits = req.Limits.LeaveOpen(f.asked)
 	}
 	ended := console.phase("starting the execution service")
@@ -204,6 +208,19 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 	default:
 	}
 	return report
+}
+
+// localRuntime says whether sandboxes of this machine are the development fallback,
+// and refuses where they must not be.
+func localRuntime(environ []string) (development bool, err error) {
+	s := settings.DefaultCLI()
+	if err := settings.Load(&s, environ); err != nil {
+		return false, err
+	}
+	if err := s.Runtime.Check(s.Mode); err != nil {
+		return false, fmt.Errorf("cannot start: %w", err)
+	}
+	return s.Development(), nil
 }
 
 // catchSignals ends the context at the first signal that asks to, and goes on

@@ -379,7 +379,7 @@ var onlyRules = []onlyRule{
 		Reason: "only the execution service may hold a sandbox runtime, on the far side of the trust line (A3)",
 	},
 	{
-		Target: []string{"github.com/moby/moby/..."},
+		Target: []string{"github.com/moby/moby/...", "github.com/moby/profiles/..."},
 		Users:  []string{"./cmd/agentdock-execd", "./internal/execenv/docker"},
 		Reason: "whoever speaks to a container engine has its host: the execution service alone may, and only to run sandboxes (A2)",
 	},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -202,7 +203,7 @@ func (d *Dockerd) ImportBare() {
 	d.server.t.Helper()
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
-	for _, dir := range []string{"workspace", "tmp", "etc", "usr", "bin", "var", "run"} {
+	for _, dir := range []string{"proc", "sys", "dev", "tmp", "workspace", "run", "etc", "usr", "home"} {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
 			d.server.t.Fatal(err)
 		}
@@ -266,4 +267,39 @@ func (d *Dockerd) call(method, path string, body io.Reader, into any) {
 	if err := json.Unmarshal(data, into); err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
+}
+
+// Running says whether the daemon has been started and has not ended.
+func (d *Dockerd) Running() bool {
+	select {
+	case <-d.server.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// Programs is a directory with the execution service, its helper and others that
+// the daemon's user can reach.
+func (d *Dockerd) Programs(others ...string) string {
+	t := d.server.t
+	t.Helper()
+	dir := filepath.Join(d.Dir, "bin")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	from := Binaries(t)
+	for _, name := range append([]string{"agentdock-execd", "agentdock-guest"}, others...) {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			continue // an earlier service of this daemon runs it
+		}
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }

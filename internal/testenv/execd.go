@@ -47,8 +47,12 @@ type Execd struct {
 	group string
 	// delegated says that the service itself starts in that group.
 	delegated bool
-	log       capture.Buffer
-	gone      chan struct{}
+	// docker is the daemon that this service uses, or nil: then it has sandboxes of
+	// its own. environ is added to its environment.
+	docker  *Dockerd
+	environ []string
+	log     capture.Buffer
+	gone    chan struct{}
 }
 
 // StartExecd starts a service; the test's clean-up stops it and fails the test
@@ -80,6 +84,25 @@ func StartExecdIn(t testing.TB, group, imageDir string, flags ...string) *Execd 
 	return e
 }
 
+// StartDockerExecd starts a service whose sandboxes are containers of a daemon, as
+// the user who owns that.
+func StartDockerExecd(t testing.TB, daemon *Dockerd, flags ...string) *Execd {
+	t.Helper()
+	dir, err := os.MkdirTemp(daemon.Dir, "e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, int(daemon.Credential.Uid), int(daemon.Credential.Gid)); err != nil {
+		t.Fatal(err)
+	}
+	e := &Execd{
+		t: t, bin: daemon.Programs(), docker: daemon, environ: []string{"SANDBOX_RUNTIME=docker", "AUTH_MODE=dev"},
+		group: filepath.Join(CgroupParent, filepath.Base(dir)),
+	}
+	e.run(dir, dir, append([]string{"--docker-socket", daemon.Socket}, flags...))
+	return e
+}
+
 func (e *Execd) run(dir, imageDir string, flags []string) {
 	t := e.t
 	t.Helper()
@@ -108,11 +131,15 @@ func (e *Execd) Start() {
 	}
 	defer ready.Close()
 	cmd := exec.Command(filepath.Join(e.bin, "agentdock-execd"), e.args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, e.environ...)
 	cmd.Stderr = &e.log
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A test that is killed must leave no service.
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if e.docker != nil {
+		cmd.SysProcAttr.Credential = e.docker.Credential
+		cmd.Dir = "/"
+	}
 	if e.delegated {
 		group, err := os.Open(filepath.Join("/sys/fs/cgroup", e.group))
 		if err != nil {
@@ -172,8 +199,15 @@ func (e *Execd) Dial() *execrpc.Client {
 	return c
 }
 
-// Sentry is the process that is the sandbox with that ID; 0 if there is none.
+// Sentry is the process that is the sandbox with that ID, or the first one in its
+// container; 0 if there is none.
 func (e *Execd) Sentry(id string) int {
+	if e.docker != nil {
+		for _, container := range e.docker.Containers("agentdock.sandbox_id=" + id) {
+			return e.docker.Pid(container)
+		}
+		return 0
+	}
 	for _, pid := range Descendants(e.Pid()) {
 		argv := commandLine(pid)
 		if len(argv) > 0 && argv[0] == "runsc-sandbox" && argv[len(argv)-1] == id {
@@ -211,6 +245,15 @@ func (e *Execd) HoldGroup(id string) (heal func()) {
 // Leftovers names what the host still holds for sandboxes of this service.
 func (e *Execd) Leftovers() []string {
 	var left []string
+	if e.docker != nil && e.docker.Running() {
+		for _, id := range e.docker.Containers("agentdock.sandbox=true") {
+			var c struct{ Mounts []struct{ Source string } }
+			e.docker.Inspect(id, &c)
+			if len(c.Mounts) == 0 || strings.HasPrefix(c.Mounts[0].Source, e.StateDir+"/") {
+				left = append(left, "container "+id)
+			}
+		}
+	}
 	if h, err := cgroup.Detect(); err != nil {
 		left = append(left, err.Error())
 	} else {

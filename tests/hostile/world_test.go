@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,15 +52,16 @@ type world struct {
 	*testing.T
 	service   *testenv.Execd
 	client    *execrpc.Client
+	caps      execenv.Capabilities
 	bystander *box
 	box       *box
 	host      hostState
 	services  *services
 }
 
-func newWorld(t *testing.T) *world {
-	service := testenv.StartExecd(t, testenv.BareStore(t))
+func newWorld(t *testing.T, service *testenv.Execd) *world {
 	w := &world{T: t, service: service, client: service.Dial(), services: openServices(t)}
+	w.caps = w.client.Capabilities()
 	w.bystander = w.create(nil)
 	w.host = readHost(t)
 	return w
@@ -116,6 +118,7 @@ func (w *world) create(change func(*run.Limits)) *box {
 	if change != nil {
 		change(&spec.Limits)
 	}
+	spec.Limits = w.caps.Enforces.Allow(spec.Limits)
 	s, err := w.client.Create(w.ctx(), spec)
 	if err != nil {
 		w.Fatalf("Create: %v", err)
@@ -189,7 +192,7 @@ func (p *proc) finish() ran {
 		p.w.Fatalf("%s: Output: %v", clip(p.name), err)
 	}
 	seenOutput(out.String(), errs.String())
-	return ran{res, out.String(), errs.String()}
+	return ran{res, out.String(), errs.String(), p.w.unknown}
 }
 
 var errSeen = errors.New("seen")
@@ -273,4 +276,14 @@ func clip(s string) string {
 		return fmt.Sprintf("%q… (%d bytes)", s[:1500], len(s))
 	}
 	return s
+}
+
+// unknown says whether the environment declares that it cannot tell when a command
+// reaches a limit.
+func (w *world) unknown(l run.Limit) bool {
+	if !slices.Contains(run.AtLimits(), l) || w.caps.Reports.Has(l) {
+		return false
+	}
+	w.Logf("in part not enforceable here: telling that a command reached its %s limit", l)
+	return true
 }

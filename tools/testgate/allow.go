@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +12,28 @@ type allowance struct {
 	Package string // ends of the import path, such as internal/execenv/docker
 	Test    string // a test's name; with "/..." at its end, all below it too
 	Reason  string
+}
+
+// declared begins the reason of a skipped case, and of an allowance for such cases:
+// the environment under test declares that it cannot hold what the case is about.
+// An allowance names the capabilities that may be missing, so that no other one
+// goes missing unseen.
+const declared = "not enforceable here: "
+
+// allows says whether a case may be skipped for a reason.
+func (a allowance) allows(reason string) bool {
+	list, ok := strings.CutPrefix(a.Reason, declared)
+	if !ok {
+		return true
+	}
+	missing, ok := missingIn(reason)
+	return ok && slices.Contains(strings.Split(list, ", "), missing)
+}
+
+// missingIn is the capability that a line says is missing.
+func missingIn(line string) (string, bool) {
+	_, missing, ok := strings.Cut(line, declared)
+	return strings.TrimSpace(missing), ok
 }
 
 // readAllowed reads a file of allowances. An empty name means none.
@@ -41,8 +64,12 @@ func parseAllowed(name, text string) ([]allowance, error) {
 	return allowed, nil
 }
 
-func find(allowed []allowance, t test) (allowance, bool) {
+// find is the allowance for a skipped case, if there is one.
+func find(allowed []allowance, t test, reason string) (allowance, bool) {
 	for _, a := range allowed {
+		if !a.allows(reason) {
+			continue
+		}
 		if t.Package != a.Package && !strings.HasSuffix(t.Package, "/"+a.Package) {
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -33,12 +35,15 @@ type report struct {
 	out    io.Writer
 	output map[test]*strings.Builder // of what has not ended yet
 	skips  []skip
+	// parts counts cases of which a part was left out, by the capability that is
+	// missing.
+	parts  map[string]int
 	passed int
 	failed int
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, output: map[test]*strings.Builder{}}
+	return &report{out: out, output: map[test]*strings.Builder{}, parts: map[string]int{}}
 }
 
 // read consumes events to their end. Lines that are not events, such as what
@@ -92,6 +97,11 @@ func (r *report) end(key test, action string) {
 	switch action {
 	case "pass":
 		r.passed++
+		for line := range strings.Lines(printed) {
+			if missing, ok := missingIn(line); ok {
+				r.parts[missing]++
+			}
+		}
 	case "fail":
 		r.failed++
 		fmt.Fprint(r.out, printed)
@@ -140,9 +150,14 @@ func reason(printed string) string {
 // finish prints the sum and returns an error if the run proves too little.
 func (r *report) finish(strict bool, allowed []allowance) error {
 	unexpected := 0
+	whole := map[string]int{}
 	for _, s := range r.skips {
 		verdict := "skipped"
-		if a, ok := find(allowed, s.test); ok {
+		missing, isDeclared := missingIn(s.Reason)
+		if a, ok := find(allowed, s.test, s.Reason); ok && isDeclared {
+			whole[missing]++
+			continue
+		} else if ok {
 			verdict = "skip allowed (" + a.Reason + ")"
 		} else if strict {
 			verdict = "MUST NOT SKIP"
@@ -150,6 +165,7 @@ func (r *report) finish(strict bool, allowed []allowance) error {
 		}
 		fmt.Fprintf(r.out, "%s: %s %s: %s\n", verdict, s.Package, s.Name, s.Reason)
 	}
+	r.declare(whole)
 	fmt.Fprintf(r.out, "tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 	switch {
 	case r.failed > 0:
@@ -160,4 +176,18 @@ func (r *report) finish(strict bool, allowed []allowance) error {
 		return errors.New("no test ran")
 	}
 	return nil
+}
+
+// declare prints what environments under test declare that they cannot hold, with
+// how many cases that takes away.
+func (r *report) declare(whole map[string]int) {
+	names := map[string]bool{}
+	for _, of := range []map[string]int{whole, r.parts} {
+		for name := range of {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		fmt.Fprintf(r.out, "%s%s: %d cases, and parts of %d\n", declared, name, whole[name], r.parts[name])
+	}
 }

@@ -17,6 +17,11 @@ const (
 {"Action":"output","Package":"m/a","Test":"TestReal/boot","Output":"--- SKIP: TestReal/boot (0.00s)\n"}
 {"Action":"skip","Package":"m/a","Test":"TestReal/boot"}
 `
+	declaring = `{"Action":"output","Package":"m/a","Test":"TestReal/bomb","Output":"    a_test.go:9: not enforceable here: memory limit\n"}
+{"Action":"skip","Package":"m/a","Test":"TestReal/bomb"}
+{"Action":"output","Package":"m/a","Test":"TestReal/fill","Output":"    a_test.go:9: in part not enforceable here: counting\n"}
+{"Action":"pass","Package":"m/a","Test":"TestReal/fill"}
+`
 	failing = `{"Action":"output","Package":"m/a","Test":"TestBad","Output":"    a_test.go:5: got 1\n"}
 {"Action":"fail","Package":"m/a","Test":"TestBad"}
 {"Action":"output","Package":"m/a","Output":"FAIL\n"}
@@ -33,6 +38,10 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	declarations, err := parseAllowed("f", "a TestReal/... not enforceable here: pids limit, memory limit\n")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		events  string
 		strict  bool
@@ -45,6 +54,9 @@ func TestReport(t *testing.T) {
 		"skip":            {events: passing + skipping, says: []string{"skipped: m/a TestReal/boot: a_test.go:9: needs root", "1 skipped"}},
 		"skip, strict":    {events: passing + skipping, strict: true, says: []string{"MUST NOT SKIP: m/a TestReal/boot"}, err: "1 cases that must run"},
 		"skip, allowed":   {events: passing + skipping, strict: true, allowed: allowed, says: []string{"skip allowed (has no such part here)"}},
+		"declared":        {events: passing + declaring, strict: true, allowed: declarations, says: []string{"not enforceable here: memory limit: 1 cases, and parts of 0", "not enforceable here: counting: 0 cases, and parts of 1", "1 skipped"}},
+		"undeclared":      {events: passing + strings.ReplaceAll(declaring, "memory limit", "network"), strict: true, allowed: declarations, says: []string{"MUST NOT SKIP: m/a TestReal/bomb"}, err: "1 cases that must run"},
+		"undeclared need": {events: passing + skipping, strict: true, allowed: declarations, says: []string{"MUST NOT SKIP: m/a TestReal/boot"}, err: "1 cases that must run"},
 		"fail":            {events: passing + failing, says: []string{"got 1", "1 failed"}, err: "1 tests failed"},
 		"panic":           {events: passing + panicking, says: []string{"panic: no", "FAIL\tm/a"}},
 		"nothing":         {err: "no test ran"},
@@ -96,7 +108,7 @@ func TestAllowancesAreNarrow(t *testing.T) {
 		"another package": {all, test{"m/internal/aa", "TestReal"}, false},
 		"a package below": {all, test{"m/internal/a/b", "TestReal"}, false},
 	} {
-		if _, got := find(tc.allowed, tc.test); got != tc.want {
+		if _, got := find(tc.allowed, tc.test, ""); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}

@@ -24,6 +24,7 @@ func TestContract(t *testing.T) {
 	execenvtest.Run(t, execenvtest.Harness{
 		New:                func(t *testing.T) execenv.Environment { return openTest(t, daemon, stateDir(t, daemon)) },
 		Image:              testenv.BareImage,
+		Many:               50, // each takes a daemon a quarter of a second
 		Leftovers:          leftovers,
 		KillInfrastructure: killSupervisor,
 		Restart:            restart,

@@ -232,7 +232,7 @@ func TestContainerIsHardened(t *testing.T) {
 		"privileged":        !h.Privileged,
 		"read-only root":    h.ReadonlyRootfs,
 		"capabilities":      len(h.CapAdd) == 0 && slices.Equal(h.CapDrop, []string{"ALL"}),
-		"security options":  slices.Equal(h.SecurityOpt, []string{"no-new-privileges:true"}),
+		"security options":  len(h.SecurityOpt) == 2 && h.SecurityOpt[0] == "no-new-privileges:true" && strings.HasPrefix(h.SecurityOpt[1], `seccomp={"defaultAction":"SCMP_ACT_ERRNO"`),
 		"devices and binds": len(h.Devices) == 0 && len(h.Binds) == 0,
 		"restart":           h.RestartPolicy.Name == "no",
 		"log":               h.LogConfig.Type == "none",

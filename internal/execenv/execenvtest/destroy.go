@@ -1,6 +1,7 @@
 package execenvtest
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -235,7 +236,7 @@ func destroyedHandles(c *C) {
 }
 
 func destroyMany(c *C) {
-	n, at := 200, 8
+	n, at := cmp.Or(c.h.Many, 200), 8
 	if testing.Short() {
 		n = 20
 	}

@@ -63,6 +63,8 @@ type Harness struct {
 	// Served says that an execution service stands before the environment. It
 	// fills in limits that a Spec leaves at zero and bounds every lifetime.
 	Served bool
+	// Many is how many sandboxes the case about many makes; 0 is 200.
+	Many int
 	// Patience is how long a case waits for what must happen; 0 is a minute.
 	Patience time.Duration
 }

@@ -60,16 +60,19 @@ func Supervise(cfg Config) error {
 	if err := keepToItself(); err != nil {
 		return err
 	}
-	// A handler for each signal: one that a program sends is taken and ignored.
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals)
+	// A handler for each signal, so that one which a program sends is taken and
+	// dropped. The dead have a channel of their own: in one for all, the signals that
+	// the runtime sends to itself on a busy machine pushed out the one that counts.
+	dropped, dead := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(dropped)
+	signal.Notify(dead, unix.SIGCHLD)
 	addr := &net.UnixAddr{Name: cfg.Socket, Net: "unix"}
 	conn, err := net.DialUnix("unix", nil, addr)
 	if err != nil {
 		return fmt.Errorf("cannot reach the execution service: %w", err)
 	}
 	s := &supervisor{cfg: cfg, conn: conn, flock: map[int]*herding{}, named: map[uint64]*herding{}}
-	go s.reapLoop(signals)
+	go s.reapLoop(dead)
 	if err := s.event(Event{Op: EventReady}); err != nil {
 		return err
 	}
@@ -311,11 +314,8 @@ func (s *supervisor) repeat(f func(all map[int]process) (done bool)) {
 }
 
 // reapLoop collects what ends: shepherds, and what fell to the first process.
-func (s *supervisor) reapLoop(signals <-chan os.Signal) {
-	for sig := range signals {
-		if sig != unix.SIGCHLD {
-			continue
-		}
+func (s *supervisor) reapLoop(dead <-chan os.Signal) {
+	for range dead {
 		for s.reap() {
 		}
 	}

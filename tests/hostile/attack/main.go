@@ -1,3 +1,9 @@
+// The Go runtime would keep a file of a control group open, as if it had been
+// inherited.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command attack is the hostile program of tests/hostile: a vocabulary of
 // attempts, each of which really tries. It is one static binary so that it
 // runs in any sandbox and, as the negative control, on the host.

@@ -105,14 +105,15 @@ var processVerbs = map[string]attempt{
 		return nil
 	},
 	"kill-all": func([]string) error { return unix.Kill(-1, unix.SIGKILL) },
-	// alone gets through if another process than init can be seen.
+	// survivors gets through if another process can be seen than init, this one, and
+	// whoever started this one.
 	"survivors": func([]string) error {
-		self := os.Getpid()
+		self, parent := os.Getpid(), os.Getppid()
 		pids, _ := filepath.Glob("/proc/[0-9]*")
 		for _, p := range pids {
 			pid, _ := strconv.Atoi(filepath.Base(p))
 			line, err := os.ReadFile(p + "/cmdline")
-			if pid == self || pid == 1 || err != nil {
+			if pid == self || pid == parent || pid == 1 || err != nil {
 				continue
 			}
 			fmt.Printf("process %d: %q\n", pid, line)
