@@ -80,7 +80,7 @@ func liveSandboxes(p *platform) (*live.Sandboxes, error) {
 			return p.telemetry.Environment(e.Name, c), nil
 		}})
 	}
-	return live.New(live.Config{Defaults: live.Limits(s.Limits()), Image: s.Image, Development: s.Mode == settings.AuthDev},
+	return live.New(live.Config{Defaults: live.Limits(s.Limits()), Image: s.Image, Open: s.Development(), Development: s.Development()},
 		p.record, nodes, p.control.Audit, p.log)
 }
 

@@ -218,7 +218,9 @@ func (p *platform) api() (*service.Part, error) {
 
 func (p *platform) sandboxes(execd *execd) (*live.Sandboxes, error) {
 	s := p.cfg.Settings
-	return live.New(live.Config{Defaults: live.Limits(s.Limits()), Image: s.Image}, p.record,
+	return live.New(live.Config{
+		Defaults: live.Limits(s.Limits()), Image: s.Image, Open: s.Development(), Development: s.Development(),
+	}, p.record,
 		[]live.Node{{Name: node, Dial: func(ctx context.Context) (live.Connection, error) {
 			c, err := execd.dial(ctx)
 			if err != nil {

@@ -74,7 +74,11 @@ func (s *Sandboxes) complete(caller control.Caller, r Request) (store.NewSandbox
 	if r.TTL == 0 {
 		r.TTL = s.cfg.TTL
 	}
+	asked := r.Limits
 	r.Limits = r.Limits.Or(s.cfg.Defaults).Clamp(s.cfg.Ceiling)
+	if s.cfg.Open {
+		r.Limits = r.Limits.LeaveOpen(asked)
+	}
 	for _, check := range []error{
 		control.CheckImage(r.Image), control.CheckLimits(r.Limits), control.CheckEnv("env", r.Env),
 		control.CheckLabels(r.Labels), checkTTL(r.TTL),

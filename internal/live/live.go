@@ -76,6 +76,10 @@ type Config struct {
 	Retention time.Duration
 	// Sweep is how often everything is looked at.
 	Sweep time.Duration
+	// Open leaves limits of processor, memory and processes that a caller does not
+	// ask for to the execution service, which may not be able to enforce them: in
+	// development.
+	Open bool
 	// Development allows execution services that do not isolate by a kernel.
 	Development bool
 }
