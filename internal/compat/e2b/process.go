@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,11 +18,11 @@ import (
 )
 
 // processes serves process.Process.
-type processes struct{ f *Facade }
+type processes struct{}
 
 // Start starts a command and follows it. A client that goes away ends nothing;
 // the time that it gave for the call does.
-func (s *processes) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
+func (processes) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
 	x := exchangeOf(ctx)
 	if err := x.gate.Hold(x.caller); err != nil {
 		return asConnect(err)
@@ -32,32 +31,31 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[pb.StartRequ
 	if err != nil {
 		return asConnect(err)
 	}
-	p := &process{config: req.Msg.GetProcess(), tag: req.Msg.Tag, terminal: command.TTY != nil}
-	if err := s.f.running.add(x.handle.Record.ID, p); err != nil {
+	p, err := newProcess(req.Msg.Tag)
+	if err != nil {
 		return asConnect(err)
 	}
-	command.ID = p.name()
+	p.TTY, command.ID = command.TTY != nil, p.name()
 	exec, err := x.handle.Start(ctx, command)
 	if err != nil {
-		s.f.running.drop(x.handle.Record.ID, p.pid)
 		return asConnect(err)
 	}
-	return s.follow(ctx, x, found{exec, p}, keepAlive(req.Header(), func(e *pb.ProcessEvent) error {
+	return follow(ctx, found{exec, p}, keepAlive(req.Header(), func(e *pb.ProcessEvent) error {
 		return stream.Send(&pb.StartResponse{Event: e})
 	}, keepAliveEvent))
 }
 
 // Connect follows a command that runs, from its first byte on.
-func (s *processes) Connect(ctx context.Context, req *connect.Request[pb.ConnectRequest], stream *connect.ServerStream[pb.ConnectResponse]) error {
+func (processes) Connect(ctx context.Context, req *connect.Request[pb.ConnectRequest], stream *connect.ServerStream[pb.ConnectResponse]) error {
 	x := exchangeOf(ctx)
 	if err := x.gate.Hold(x.caller); err != nil {
 		return asConnect(err)
 	}
-	c, err := x.findRunning(ctx, &s.f.running, req.Msg.GetProcess())
+	c, err := x.findRunning(ctx, req.Msg.GetProcess())
 	if err != nil {
 		return asConnect(err)
 	}
-	return s.follow(ctx, x, c, keepAlive(req.Header(), func(e *pb.ProcessEvent) error {
+	return follow(ctx, c, keepAlive(req.Header(), func(e *pb.ProcessEvent) error {
 		return stream.Send(&pb.ConnectResponse{Event: e})
 	}, keepAliveEvent))
 }
@@ -92,16 +90,7 @@ func (x *exchange) command(ctx context.Context, m *pb.StartRequest) (live.Comman
 	return c, err
 }
 
-func withVariable(env map[string]string, name, value string) map[string]string {
-	with := map[string]string{name: value}
-	for k, v := range env {
-		with[k] = v
-	}
-	return with
-}
-
-// in makes a command start in a directory. One that is not in the workspace is
-// entered by env, which the image must have.
+// in makes a command start in a directory.
 func (x *exchange) in(ctx context.Context, c *live.Command, dir string) error {
 	if dir = inHome(dir); dir == "" {
 		return nil
@@ -131,7 +120,7 @@ func (x *exchange) in(ctx context.Context, c *live.Command, dir string) error {
 		}
 		return nil
 	}
-	c.Argv = append([]string{"/usr/bin/env", "--chdir=" + at, "--"}, c.Argv...)
+	c.Argv = inDirectory(at, c.Argv)
 	return nil
 }
 
@@ -144,28 +133,26 @@ func windowSize(s *pb.PTY_Size) (execenv.WindowSize, error) {
 }
 
 // follow sends everything about a command: its number, its output, its end.
-func (s *processes) follow(ctx context.Context, x *exchange, c found, to *alive[pb.ProcessEvent]) error {
+func follow(ctx context.Context, c found, to *alive[pb.ProcessEvent]) error {
 	defer to.stop()
-	left, ended := c.process.follow(), false
-	defer func() { left(ended) }()
 	err := to.send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: c.pid}}})
 	if err != nil {
 		return err
 	}
-	whole := &wholeRunes{terminal: c.terminal, send: to.send}
+	whole := &wholeRunes{terminal: c.TTY, send: to.send}
 	if err = c.Output(ctx, 0, whole.chunk); err == nil {
 		err = whole.rest()
 	}
+	var result execenv.Result
 	if err == nil {
-		var result execenv.Result
-		if result, err = c.Wait(ctx); err == nil {
-			ended = true
-			s.f.running.drop(x.handle.Record.ID, c.pid)
-			var end *pb.ProcessEvent_EndEvent
-			if end, err = endEvent(result); err == nil {
-				err = to.send(&pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: end}})
-			}
-		}
+		result, err = c.Wait(ctx)
+	}
+	var end *pb.ProcessEvent_EndEvent
+	if err == nil {
+		end, err = endEvent(result)
+	}
+	if err == nil {
+		err = to.send(&pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: end}})
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the time for this call has passed"))
@@ -173,33 +160,22 @@ func (s *processes) follow(ctx context.Context, x *exchange, c found, to *alive[
 	return asConnect(err)
 }
 
-func (s *processes) List(ctx context.Context, _ *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
-	x := exchangeOf(ctx)
-	all := s.f.running.list(x.handle.Record.ID)
-	runs := make([]bool, len(all))
-	var asked sync.WaitGroup
-	for i, p := range all {
-		asked.Go(func() {
-			pid := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: p.pid}}
-			_, err := x.findRunning(ctx, &s.f.running, pid)
-			runs[i] = err == nil
-		})
-	}
-	asked.Wait()
+func (processes) List(ctx context.Context, _ *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
+	all, err := exchangeOf(ctx).processes(ctx)
 	res := &pb.ListResponse{}
-	for i, p := range all {
-		if runs[i] {
-			res.Processes = append(res.Processes, &pb.ProcessInfo{Config: p.config, Pid: p.pid, Tag: p.tag})
+	for _, p := range all {
+		if !p.ended() {
+			res.Processes = append(res.Processes, p.describe())
 		}
 	}
-	return connect.NewResponse(res), nil
+	return respond(res, err)
 }
 
-func (s *processes) Update(ctx context.Context, req *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
+func (processes) Update(ctx context.Context, req *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
 	size, err := windowSize(req.Msg.GetPty().GetSize())
 	if err == nil {
-		err = s.with(ctx, req.Msg.GetProcess(), func(c found) error {
-			if !c.terminal {
+		err = with(ctx, req.Msg.GetProcess(), func(c found) error {
+			if !c.TTY {
 				return fault.New(fault.Invalid, "process %d has no terminal", c.pid)
 			}
 			return c.Resize(ctx, size)
@@ -208,8 +184,8 @@ func (s *processes) Update(ctx context.Context, req *connect.Request[pb.UpdateRe
 	return respond(&pb.UpdateResponse{}, err)
 }
 
-func (s *processes) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
-	err := s.with(ctx, req.Msg.GetProcess(), func(c found) error { return c.input(ctx, req.Msg.GetInput()) })
+func (processes) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
+	err := with(ctx, req.Msg.GetProcess(), func(c found) error { return c.input(ctx, req.Msg.GetInput()) })
 	return respond(&pb.SendInputResponse{}, err)
 }
 
@@ -225,7 +201,7 @@ func (c found) input(ctx context.Context, in *pb.ProcessInput) error {
 	return err
 }
 
-func (s *processes) StreamInput(ctx context.Context, stream *connect.ClientStream[pb.StreamInputRequest]) (*connect.Response[pb.StreamInputResponse], error) {
+func (processes) StreamInput(ctx context.Context, stream *connect.ClientStream[pb.StreamInputRequest]) (*connect.Response[pb.StreamInputResponse], error) {
 	var to *pb.ProcessSelector
 	for stream.Receive() {
 		var err error
@@ -233,7 +209,7 @@ func (s *processes) StreamInput(ctx context.Context, stream *connect.ClientStrea
 		case *pb.StreamInputRequest_Start:
 			to = e.Start.GetProcess()
 		case *pb.StreamInputRequest_Data:
-			err = s.with(ctx, to, func(c found) error { return c.input(ctx, e.Data.GetInput()) })
+			err = with(ctx, to, func(c found) error { return c.input(ctx, e.Data.GetInput()) })
 		}
 		if err != nil {
 			return nil, asConnect(err)
@@ -242,8 +218,8 @@ func (s *processes) StreamInput(ctx context.Context, stream *connect.ClientStrea
 	return respond(&pb.StreamInputResponse{}, stream.Err())
 }
 
-func (s *processes) SendSignal(ctx context.Context, req *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
-	err := s.with(ctx, req.Msg.GetProcess(), func(c found) error {
+func (processes) SendSignal(ctx context.Context, req *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
+	err := with(ctx, req.Msg.GetProcess(), func(c found) error {
 		switch req.Msg.GetSignal() {
 		case pb.Signal_SIGNAL_SIGKILL:
 			return c.Kill(ctx)
@@ -255,15 +231,15 @@ func (s *processes) SendSignal(ctx context.Context, req *connect.Request[pb.Send
 	return respond(&pb.SendSignalResponse{}, err)
 }
 
-func (s *processes) CloseStdin(ctx context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
-	err := s.with(ctx, req.Msg.GetProcess(), func(c found) error { return c.CloseStdin(ctx) })
+func (processes) CloseStdin(ctx context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
+	err := with(ctx, req.Msg.GetProcess(), func(c found) error { return c.CloseStdin(ctx) })
 	return respond(&pb.CloseStdinResponse{}, err)
 }
 
 // with does something with a command that runs. Gone says here that the command,
 // or its input, has ended, and not the sandbox.
-func (s *processes) with(ctx context.Context, which *pb.ProcessSelector, do func(found) error) error {
-	c, err := exchangeOf(ctx).findRunning(ctx, &s.f.running, which)
+func with(ctx context.Context, which *pb.ProcessSelector, do func(found) error) error {
+	c, err := exchangeOf(ctx).findRunning(ctx, which)
 	if err != nil {
 		return err
 	}

@@ -1,210 +1,168 @@
 package e2b
 
 import (
-	"cmp"
 	"context"
+	"encoding/base32"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"path"
+	"regexp"
 	"slices"
-	"sync"
-	"time"
+	"strconv"
+	"strings"
 
 	pb "github.com/agentdock/agentdock/internal/compat/e2b/processpb"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
-// Commands have numbers here and names at their sandbox, and a number is part of
-// the name: so a command is found by its number in any process, also in one that
-// has not started it. What only this process knows is what can be listed.
-const (
-	plainName    = "e2b-%d"
-	terminalName = "e2b-tty-%d"
-)
+// Commands have numbers here and names at their sandbox. The name holds the
+// number, and the tag if its caller gave one, so everything that is said about
+// commands is asked of the sandbox, and any process gives the same answer.
+var processName = regexp.MustCompile(`^e2b-([1-9][0-9]{0,9})(?:-([0-9a-v]+))?$`)
 
-// process is a command that this process has started.
+// maxTag is how long a tag may be, for a name has 63 characters.
+const maxTag = 25
+
+var tagEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
+
+// process is a command that came in this way.
 type process struct {
-	pid      uint32
-	config   *pb.ProcessConfig
-	tag      *string
-	terminal bool
-
-	mu        sync.Mutex
-	followers int
-	ended     bool
+	pid uint32
+	tag *string
+	execenv.ExecInfo
 }
 
-func (p *process) name() string { return commandName(p.pid, p.terminal) }
+func (p process) ended() bool { return p.Result != nil }
 
-func commandName(pid uint32, terminal bool) string {
-	if terminal {
-		return fmt.Sprintf(terminalName, pid)
+// newProcess gives a command a number that nothing else has.
+func newProcess(tag *string) (process, error) {
+	if tag != nil && len(*tag) > maxTag {
+		return process{}, fault.New(fault.Invalid, "a tag of %d bytes is longer than %d", len(*tag), maxTag)
 	}
-	return fmt.Sprintf(plainName, pid)
+	return process{pid: rand.Uint32N(1<<31-1) + 1, tag: tag}, nil
 }
 
-// follow notes that somebody learns of the end of the command, until the
-// function that it returns is called.
-func (p *process) follow() (left func(ended bool)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.followers++
-	return func(ended bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.followers--
-		p.ended = p.ended || ended
+func (p process) name() string {
+	name := fmt.Sprintf("e2b-%d", p.pid)
+	if p.tag != nil && *p.tag != "" {
+		name += "-" + strings.ToLower(tagEncoding.EncodeToString([]byte(*p.tag)))
 	}
+	return name
 }
 
-// runs reports whether the command goes on, as far as that is known without
-// asking.
-func (p *process) runs() (runs, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.ended, p.ended || p.followers > 0
-}
-
-// registry remembers commands by sandbox.
-type registry struct {
-	mu  sync.Mutex
-	all map[string]map[uint32]*process
-}
-
-// mostListed bounds what is remembered of a sandbox.
-const mostListed = 4096
-
-// add gives a command its number.
-func (r *registry) add(sandbox string, p *process) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[string]map[uint32]*process{}
+// processOf is the reverse of name, for a command of the sandbox that may have
+// come in another way.
+func processOf(info execenv.ExecInfo) (process, bool) {
+	m := processName.FindStringSubmatch(info.ID)
+	if m == nil {
+		return process{}, false
 	}
-	known := r.all[sandbox]
-	if known == nil {
-		known = map[uint32]*process{}
-		r.all[sandbox] = known
+	pid, err := strconv.ParseUint(m[1], 10, 32)
+	if err != nil {
+		return process{}, false
 	}
-	for pid, old := range known {
-		if len(known) < mostListed {
-			break
+	p := process{pid: uint32(pid), ExecInfo: info}
+	if m[2] != "" {
+		tag, err := tagEncoding.DecodeString(strings.ToUpper(m[2]))
+		if err != nil {
+			return process{}, false
 		}
-		if runs, _ := old.runs(); !runs {
-			delete(known, pid)
+		text := text(string(tag))
+		p.tag = &text
+	}
+	return p, true
+}
+
+// processes are the commands of the request's sandbox that came in this way, in
+// the order in which they were started.
+func (x *exchange) processes(ctx context.Context) ([]process, error) {
+	infos, err := x.handle.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []process
+	for _, info := range infos {
+		if p, ok := processOf(info); ok {
+			all = append(all, p)
 		}
 	}
-	if len(known) >= mostListed {
-		return fault.New(fault.Exhausted, "the sandbox has %d commands; end some", mostListed)
-	}
-	for p.pid == 0 || known[p.pid] != nil {
-		p.pid = rand.Uint32N(1<<31-1) + 1
-	}
-	known[p.pid] = p
-	return nil
+	return all, nil
 }
 
-func (r *registry) drop(sandbox string, pid uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all[sandbox], pid)
-	if len(r.all[sandbox]) == 0 {
-		delete(r.all, sandbox)
+// describe says what a command is. Variables are not known any more.
+func (p process) describe() *pb.ProcessInfo {
+	argv, dir := p.Argv, path.Join(execenv.Workspace, p.Dir)
+	if at, rest, ok := leaveDirectory(argv); ok {
+		argv, dir = rest, at
 	}
-}
-
-// forget drops everything of a sandbox.
-func (r *registry) forget(sandbox string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all, sandbox)
-}
-
-// find returns the command that a selector names, as far as this process has
-// started it.
-func (r *registry) find(sandbox string, which *pb.ProcessSelector) *process {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch s := which.GetSelector().(type) {
-	case *pb.ProcessSelector_Pid:
-		return r.all[sandbox][s.Pid]
-	case *pb.ProcessSelector_Tag:
-		for _, p := range r.all[sandbox] {
-			if p.tag != nil && *p.tag == s.Tag {
-				return p
-			}
+	config := &pb.ProcessConfig{Cwd: &dir}
+	for i, arg := range argv {
+		if i == 0 {
+			config.Cmd = text(arg)
+		} else {
+			config.Args = append(config.Args, text(arg))
 		}
 	}
-	return nil
-}
-
-// list returns the commands of a sandbox, by number.
-func (r *registry) list(sandbox string) []*process {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []*process
-	for _, p := range r.all[sandbox] {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.pid, b.pid) })
-	return all
+	dir = text(dir)
+	return &pb.ProcessInfo{Config: config, Pid: p.pid, Tag: p.tag}
 }
 
 // found is a command that a client has named.
 type found struct {
 	execenv.Exec
-	*process
+	process
 }
 
-// find attaches to the command that a selector names, running or ended.
-func (x *exchange) find(ctx context.Context, r *registry, which *pb.ProcessSelector) (found, error) {
-	p := r.find(x.handle.Record.ID, which)
-	candidates := []*process{p}
-	if p == nil {
-		pid := which.GetPid()
-		if pid == 0 {
-			return found{}, fault.New(fault.NotFound, "there is no such process")
-		}
-		candidates = []*process{{pid: pid}, {pid: pid, terminal: true}}
-	}
-	for _, c := range candidates {
-		exec, err := x.handle.Attach(ctx, c.name())
-		if err == nil {
-			return found{exec, c}, nil
-		}
-		if !fault.Is(err, fault.NotFound) {
-			return found{}, err
-		}
-	}
-	if p != nil {
-		r.drop(x.handle.Record.ID, p.pid)
-	}
-	return found{}, fault.New(fault.NotFound, "there is no such process")
-}
-
-// probing is how long is waited for the end of a command of which nobody knows
-// whether it has ended.
-const probing = 100 * time.Millisecond
-
-// findRunning is find for what makes no sense with a command that has ended.
-func (x *exchange) findRunning(ctx context.Context, r *registry, which *pb.ProcessSelector) (found, error) {
-	c, err := x.find(ctx, r, which)
+// findRunning attaches to the command that a selector names. One that has ended
+// is none to these clients.
+func (x *exchange) findRunning(ctx context.Context, which *pb.ProcessSelector) (found, error) {
+	all, err := x.processes(ctx)
 	if err != nil {
 		return found{}, err
 	}
-	if !c.goesOn(ctx) {
-		r.drop(x.handle.Record.ID, c.pid)
-		return found{}, fault.New(fault.NotFound, "process %d has ended", c.pid)
+	for _, p := range slices.Backward(all) {
+		if !p.is(which) || p.ended() {
+			continue
+		}
+		exec, err := x.handle.Attach(ctx, p.name())
+		return found{exec, p}, err
 	}
-	return c, nil
+	return found{}, fault.New(fault.NotFound, "there is no such process, or it has ended")
 }
 
-func (c found) goesOn(ctx context.Context) bool {
-	if runs, known := c.runs(); known {
-		return runs
+func (p process) is(which *pb.ProcessSelector) bool {
+	switch s := which.GetSelector().(type) {
+	case *pb.ProcessSelector_Pid:
+		return p.pid == s.Pid
+	case *pb.ProcessSelector_Tag:
+		return p.tag != nil && *p.tag == s.Tag
 	}
-	short, cancel := context.WithTimeout(ctx, probing)
-	defer cancel()
-	_, err := c.Wait(short)
-	return err != nil
+	return false
+}
+
+// A directory that is not in the workspace is entered by env, which the image
+// must have.
+const enterDirectory = "--chdir="
+
+func inDirectory(dir string, argv []string) []string {
+	return append([]string{"/usr/bin/env", enterDirectory + dir, "--"}, argv...)
+}
+
+func leaveDirectory(argv []string) (dir string, rest []string, ok bool) {
+	if len(argv) < 4 || argv[0] != "/usr/bin/env" || argv[2] != "--" {
+		return "", nil, false
+	}
+	dir, ok = strings.CutPrefix(argv[1], enterDirectory)
+	return dir, argv[3:], ok
+}
+
+func withVariable(env map[string]string, name, value string) map[string]string {
+	with := maps.Clone(env)
+	if with == nil {
+		with = map[string]string{}
+	}
+	with[name] = value
+	return with
 }

@@ -180,7 +180,6 @@ func (f *Facade) kill(w http.ResponseWriter, r *http.Request) error {
 	if _, err := f.live.Kill(r.Context(), exchangeOf(r.Context()).caller, box.ID); err != nil {
 		return err
 	}
-	f.running.forget(box.ID)
 	f.watchers.forget(box.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil

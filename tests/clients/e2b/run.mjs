@@ -69,6 +69,23 @@ await check('metrics', async () => {
 await check('pause is refused with a sentence', () => rejects(box.pause(), SandboxError, 'cannot be paused'))
 await check('fork and snapshots are refused with a sentence', () => rejects(Sandbox.createSnapshot(box.sandboxId), SandboxError, 'snapshots'))
 
+await check('create with what does not exist here', async () => {
+  await rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), SandboxError, 'cannot be paused')
+  await rejects(Sandbox.create({ network: { denyOut: ['0.0.0.0/0'] } }), SandboxError, 'no network')
+  await rejects(Sandbox.create({ volumeMounts: { '/data': 'volume' } }), SandboxError, 'no volumes')
+})
+await check('what does not exist here says so', async () => {
+  for (const path of ['/templates', '/v3/templates', '/templates/x/builds/y', '/volumes', '/volumes/x', '/snapshots', `/sandboxes/${box.sandboxId}/logs`]) {
+    const ask = (key) => fetch(process.env.E2B_API_URL + path, { headers: key && { 'X-API-Key': key } })
+    const res = await ask(process.env.E2B_API_KEY)
+    const body = await res.json()
+    assert.equal(res.status, 501, path)
+    assert.equal(body.code, 501)
+    assert.ok(body.message.split(' ').length > 4, body.message)
+    assert.equal((await ask(undefined)).status, 401, path)
+  }
+})
+
 await check('run', async () => {
   const r = await box.commands.run('echo out; echo err >&2')
   assert.deepEqual([r.stdout, r.stderr, r.exitCode], ['out\n', 'err\n', 0])
@@ -282,6 +299,26 @@ await check('files: watch', async () => {
 })
 await check('files: watch what is no directory', async () => {
   await rejects(box.files.watchDir('no-such', () => {}), NotFoundError)
+})
+
+await check('files: watchers that are asked', async () => {
+  const call = async (name, body) => {
+    const res = await fetch(`${process.env.E2B_SANDBOX_URL}/filesystem.Filesystem/${name}`, {
+      method: 'POST', body: JSON.stringify(body),
+      headers: { 'Content-Type': 'application/json', 'E2b-Sandbox-Id': box.sandboxId, 'X-Access-Token': box.envdAccessToken },
+    })
+    return { status: res.status, ...(await res.json()) }
+  }
+  const { watcherId } = await call('CreateWatcher', { path: 'watched', recursive: true })
+  assert.ok(watcherId)
+  await box.files.write('watched/asked', 'x')
+  const seen = []
+  await eventually('the event is there', async () => {
+    seen.push(...((await call('GetWatcherEvents', { watcherId })).events ?? []))
+    return seen.some((e) => e.name === 'asked' && e.type === 'EVENT_TYPE_CREATE')
+  })
+  assert.equal((await call('RemoveWatcher', { watcherId })).status, 200)
+  assert.equal((await call('GetWatcherEvents', { watcherId })).code, 'not_found')
 })
 
 await check('ten sandboxes at once, apart from each other', async () => {
