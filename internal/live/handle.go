@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -155,9 +156,11 @@ func (h *Handle) Attach(ctx context.Context, exec string) (execenv.Exec, error) 
 	return x, nil
 }
 
-// List names the commands that run, and those that ended and are still known.
+// List names the commands that run, and those that ended and are still known,
+// without the helpers that worked on files meanwhile.
 func (h *Handle) List(ctx context.Context) ([]execenv.ExecInfo, error) {
 	infos, err := h.box.Execs(ctx)
+	infos = slices.DeleteFunc(infos, func(i execenv.ExecInfo) bool { return livefiles.IsHelper(i.Argv) })
 	return infos, h.failed(ctx, err)
 }
 

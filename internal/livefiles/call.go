@@ -238,3 +238,9 @@ func (r *running) why(ctx context.Context, err error) error {
 func disturbed(what string, err error) error {
 	return fault.Wrap(fault.Unavailable, err, "cannot %s: the helper in the sandbox was disturbed", what)
 }
+
+// IsHelper says whether a command is a request of this package, and none of whom
+// the sandbox belongs to.
+func IsHelper(argv []string) bool {
+	return len(argv) == 3 && argv[0] == filewire.Program && argv[1] == "files"
+}
