@@ -12,4 +12,4 @@ else
 	say "not root: benchmarks of real sandboxes will skip"
 fi
 export AGENTDOCK_TEST_BIN=$PWD/bin
-CGO_ENABLED=0 go test -p 1 -run '^$' -bench . -benchtime "${BENCHTIME:-50x}" ./tests/bench
+CGO_ENABLED=0 go test -p 1 -run '^$' -bench . -benchtime "${BENCHTIME:-50x}" ./tests/bench ./tests/live

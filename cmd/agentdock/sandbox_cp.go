@@ -120,7 +120,7 @@ func copyFileOut(ctx context.Context, c *client.Client, id, from, to string) err
 	if err != nil {
 		return err
 	}
-	defer os.Remove(part.Name())
+	defer func() { _ = os.Remove(part.Name()) }() // unless it has its name by then
 	err = c.ReadFile(ctx, id, from, part)
 	if err := errors.Join(err, part.Chmod(0o644), part.Close()); err != nil {
 		return err

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"path"
@@ -201,19 +200,13 @@ type watchStream struct {
 	params api.WatchFilesParams
 }
 
-var errNothingMore = errors.New("the directory is not watched any more")
-
 func (s *watchStream) VisitWatchFilesResponse(w http.ResponseWriter) error {
 	return s.serve(w, func(ctx context.Context) error {
-		err := s.files.Watch(ctx, s.params.Path, s.params.Recursive,
+		return s.files.Watch(ctx, s.params.Path, s.params.Recursive,
 			func() error { return s.send("ready", 0, api.WatchEvent{Type: "ready"}) },
 			func(e livefiles.Event) error {
 				return s.send(string(e.Kind), 0, api.WatchEvent{Type: string(e.Kind), Path: strings.ToValidUTF8(e.Path, "\uFFFD")})
 			})
-		if err == nil {
-			err = errNothingMore
-		}
-		return err
 	})
 }
 
