@@ -41,8 +41,13 @@ func newDoctor() *cobra.Command {
 			ctx, _, stop := catchSignals(cmd.Context())
 			defer stop()
 			console := newConsole(cmd.ErrOrStderr())
+			development, err := localRuntime(os.Environ())
+			if err != nil {
+				return err
+			}
 			report, err := doctor.Run(ctx, doctor.Options{
-				ImageDir: cmp.Or(imageDir, os.Getenv(image.DirEnv), image.DefaultDir), Quick: quick, Phase: console.phase,
+				Development: development,
+				ImageDir:    cmp.Or(imageDir, os.Getenv(image.DirEnv), image.DefaultDir), Quick: quick, Phase: console.phase,
 			})
 			if err != nil {
 				return err

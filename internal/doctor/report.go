@@ -26,6 +26,8 @@ const (
 	Broken Status = "broken"
 	// Unproven: it was not tried, or the control did not bite.
 	Unproven Status = "unproven"
+	// NotEnforced: the environment declares that it does not give this.
+	NotEnforced Status = "not enforced"
 	// Skipped: Options.Quick left it out.
 	Skipped Status = "skipped"
 )
@@ -44,7 +46,7 @@ type EnvironmentReport struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
 	Runs    bool   `json:"runs"`
-	// Reason says why not.
+	// Reason says why not, or what it lacks.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -119,7 +121,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	_ = table.Flush() // into memory
 	b.WriteString("\nENVIRONMENTS\n")
 	for _, e := range r.Environments {
-		if e.Runs {
+		if e.Runs && e.Reason != "" {
+			fmt.Fprintf(&b, "  !!  %s %s: %s\n", e.Name, e.Version, oneLine(e.Reason))
+		} else if e.Runs {
 			fmt.Fprintf(&b, "  ok  %s %s\n", e.Name, e.Version)
 		} else {
 			fmt.Fprintf(&b, "  !!  %s cannot run: %s\n", e.Name, oneLine(e.Reason))

@@ -3,6 +3,7 @@ package fallback
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -182,5 +183,27 @@ func TestRunWithoutRoot(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(run + "/*"); len(left) > 0 {
 		t.Errorf("left over: %q", left)
+	}
+}
+
+// What the daemon cannot enforce is said before anybody relies on it.
+func TestDoctorSaysWhatIsNotEnforced(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(daemon.Programs("agentdock"), "agentdock"), "doctor")
+	cmd.Dir = daemon.Dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(daemon.Dir, "home"), "SANDBOX_RUNTIME=docker", "AUTH_MODE=dev",
+		"AGENTDOCK_EXECD_DOCKER_SOCKET=" + daemon.Socket, "AGENTDOCK_RUNTIME_DIR=" + filepath.Join(daemon.Dir, "private"),
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Credential: daemon.Credential}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("it ended with %v, want 1", err)
+	}
+	for _, says := range []string{"docker ", "for development only; limits that cannot be enforced here, and are refused: cpu, memory, pids", "A1   not enforced  kernel isolation"} {
+		if !strings.Contains(string(out), says) {
+			t.Errorf("it does not say %q:\n%s", says, out)
+		}
 	}
 }
