@@ -259,7 +259,7 @@ func TestDaemonsThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.WriteString(`{"defaultAction":"SCMP_ACT_ALLOW"}`)
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		t.Fatal(err)

@@ -119,7 +119,8 @@ func ReadEvent(r io.Reader) (Event, error) {
 	if _, err := io.ReadFull(r, data); err != nil {
 		return e, err
 	}
-	return e, json.Unmarshal(data, &e)
+	err := json.Unmarshal(data, &e)
+	return e, err
 }
 
 func header(data []byte) []byte {
