@@ -168,7 +168,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/receipt"},
-		Ours:     []string{"./internal/run"},
+		Ours:     []string{"./internal/run", "./internal/strictjson"},
 		SDKs:     []string{"github.com/secure-systems-lab/go-securesystemslib/dsse"},
 		NeverStd: []string{"net/http/..."},
 		Reason:   "what is signed is the record and nothing else, and whoever verifies needs no part of the platform",

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -47,12 +46,7 @@ func readJSON(rt *route, w http.ResponseWriter, r *http.Request) error {
 		}
 		return refuse(api.ProblemCodeInvalid, "cannot read the body to its end")
 	}
-	if err := strictjson.Check(text, maxDepth); err != nil {
-		return refuse(api.ProblemCodeInvalid, "cannot read the body: "+err.Error())
-	}
-	strict := json.NewDecoder(bytes.NewReader(text))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(rt.body()); err != nil {
+	if err := strictjson.Decode(text, maxDepth, rt.body()); err != nil {
 		return refuse(api.ProblemCodeInvalid, "cannot read the body: "+strings.TrimPrefix(err.Error(), "json: "))
 	}
 	r.Body = io.NopCloser(bytes.NewReader(text))

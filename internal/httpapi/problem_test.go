@@ -49,6 +49,8 @@ func TestProblems(t *testing.T) {
 		"unknown field":        {"POST", "/v1/jobs", with(`"privileged":true`), nil, api.ProblemCodeInvalid, `unknown field "privileged"`},
 		"unknown inner field":  {"POST", "/v1/jobs", with(`"limits":{"gpu":1}`), nil, api.ProblemCodeInvalid, `unknown field "gpu"`},
 		"twice":                {"POST", "/v1/jobs", with(`"source":{"kind":"fixture"}`), nil, api.ProblemCodeInvalid, `"source" occurs twice`},
+		"other capitals":       {"POST", "/v1/jobs", `{"Source":{"kind":"fixture"},"commands":[{"argv":["true"]}]}`, nil, api.ProblemCodeInvalid, `unknown field "Source"`},
+		"twice, in capitals":   {"POST", "/v1/jobs", with(`"SOURCE":{"kind":"fixture"}`), nil, api.ProblemCodeInvalid, `unknown field "SOURCE"`},
 		"twice, escaped":       {"POST", "/v1/jobs", with(`"\u0073ource":{"kind":"fixture"}`), nil, api.ProblemCodeInvalid, `"source" occurs twice`},
 		"null":                 {"POST", "/v1/jobs", with(`"image":null`), nil, api.ProblemCodeInvalid, "null"},
 		"wrong kind":           {"POST", "/v1/jobs", with(`"timeout_ms":"1"`), nil, api.ProblemCodeInvalid, "timeout_ms"},

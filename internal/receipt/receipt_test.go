@@ -170,6 +170,50 @@ func TestEveryTamperedFieldIsNoticed(t *testing.T) {
 	}
 }
 
+// TestOneReaderSeesWhatAnotherSees tries envelopes in which one reader of JSON
+// finds the signed payload and another finds one that was put beside it.
+func TestOneReaderSeesWhatAnotherSees(t *testing.T) {
+	s := signer(t, 1)
+	keys := []ed25519.PublicKey{s.Public()}
+	whole := string(sign(t, s))
+	envelope := decode(t, []byte(whole)).(map[string]any)
+	payload := envelope["payload"].(string)
+	sig := envelope["signatures"].([]any)[0].(map[string]any)["sig"].(string)
+	with := func(old, new string) string {
+		changed := strings.Replace(whole, old, new, 1)
+		if changed == whole {
+			t.Fatalf("the envelope does not hold %.60q", old)
+		}
+		return changed
+	}
+	forged := base64.StdEncoding.EncodeToString([]byte(`{"forged":true}`))
+	begin := whole[:1]
+	for name, env := range map[string]string{
+		"the forged one first":        with(begin, begin+`"payload":"`+forged+`",`),
+		"other capitals first":        with(begin, begin+`"PAYLOAD":"`+forged+`",`),
+		"the signed one in capitals":  strings.Replace(with(`"payload"`, `"PAYLOAD"`), begin, begin+`"payload":"`+forged+`",`, 1),
+		"an escaped name":             with(begin, begin+`"p\u0061yload":"`+forged+`",`),
+		"a line break in the payload": with(payload, payload[:8]+`\n`+payload[8:]),
+		"a line break in the sig":     with(sig, sig[:8]+`\n`+sig[8:]),
+		"base64 for URLs":             with(sig, strings.NewReplacer("+", "-", "/", "_", "=", "").Replace(sig)),
+		"bits after the signature":    with(sig, strings.TrimRight(sig, "=")[:85]+otherEnd(sig)+"=="),
+	} {
+		if _, err := Verify([]byte(env), keys); err == nil {
+			t.Errorf("%s: the receipt verifies", name)
+		}
+	}
+	if _, err := Verify([]byte(whole), keys); err != nil {
+		t.Errorf("control: %v", err)
+	}
+}
+
+// otherEnd is the last letter of a signature's base64 with another value in the
+// four bits that do not count: 64 bytes are 85 letters and two bits.
+func otherEnd(sig string) string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	return string(letters[strings.IndexByte(letters, sig[85])|1])
+}
+
 func decode(t *testing.T, data []byte) any {
 	t.Helper()
 	var v any

@@ -1,23 +1,25 @@
 package receipt
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ed25519"
-	"encoding/json"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/strictjson"
 )
 
 // maxEnvelope bounds what Verify reads. Ten thousand artifacts with long names
 // stay below.
 const maxEnvelope = 64 << 20
+
+// maxDepth is how deep an envelope or a statement may nest. Ours nest to 7.
+const maxDepth = 16
 
 // Signer signs receipts with one key.
 type Signer struct {
@@ -122,6 +124,9 @@ func Verify(envelope []byte, keys []ed25519.PublicKey) (Verified, error) {
 	if err != nil {
 		return Verified{}, errors.New("cannot verify the receipt: no public key is given")
 	}
+	if !canonical(env.Payload) || !canonical(env.Signatures[0].Sig) {
+		return Verified{}, errors.New("cannot verify the receipt: its base64 is not in the one form in which it was signed")
+	}
 	accepted, payload, err := v.VerifyAndDecode(context.Background(), &env)
 	if err != nil || len(accepted) != 1 || accepted[0].KeyID != env.Signatures[0].KeyID {
 		return Verified{}, fmt.Errorf("the receipt is NOT valid: none of the %d keys has signed it (it names key %q)", len(keys), env.Signatures[0].KeyID)
@@ -136,16 +141,14 @@ func Verify(envelope []byte, keys []ed25519.PublicKey) (Verified, error) {
 	return Verified{Statement: st, KeyID: accepted[0].KeyID}, nil
 }
 
-// strict reads one JSON value whose fields are all known: what is not shown to
-// the reader must not be in a receipt.
-func strict(data []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows it")
-	}
-	return nil
+// canonical reports whether text is base64 in the form of the standard, without
+// line breaks and with nothing in the bits that are left over.
+func canonical(text string) bool {
+	data, err := base64.StdEncoding.Strict().DecodeString(text)
+	return err == nil && base64.StdEncoding.EncodeToString(data) == text
 }
+
+// strict reads one JSON value whose fields are all known, and each given once:
+// what is not shown to the reader must not be in a receipt, and another reader
+// must not find something else in it.
+func strict(data []byte, into any) error { return strictjson.Decode(data, maxDepth, into) }
