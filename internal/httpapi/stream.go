@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/internal/control"
@@ -51,6 +52,8 @@ type logStream struct {
 	sse    bool
 	out    io.Writer
 	conn   *http.ResponseController
+	// checked is when the caller was last asked for.
+	checked time.Time
 }
 
 // VisitGetJobLogResponse sends the stream. Whatever happens, its last event
@@ -59,6 +62,7 @@ func (s *logStream) VisitGetJobLogResponse(w http.ResponseWriter) error {
 	defer s.log.Close()
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
+	s.checked = time.Now()
 	s.out, s.conn = steadyWriter(w, s.cfg.Timing.Stall), http.NewResponseController(w)
 	h := w.Header()
 	h.Set("Content-Type", ndjsonType)
@@ -83,6 +87,9 @@ func (s *logStream) step() (last bool, _ error) {
 	if s.stopping() {
 		return true, s.interrupted(forShutdown)
 	}
+	if s.expelled() {
+		return true, s.interrupted(accessEnded)
+	}
 	entries, ended, err := s.next()
 	switch {
 	case s.ctx.Err() != nil: // the client is gone
@@ -103,7 +110,7 @@ func (s *logStream) step() (last bool, _ error) {
 	case s.stopping():
 		return true, s.interrupted(forShutdown)
 	}
-	return s.beat()
+	return false, s.beat()
 }
 
 func (s *logStream) next() ([]run.LogEntry, *run.Job, error) {
@@ -131,18 +138,23 @@ func (s *logStream) stopping() bool {
 	}
 }
 
-// beat shows that the connection lives, and ends the stream of a caller whose
-// key has been taken away meanwhile.
-func (s *logStream) beat() (last bool, _ error) {
-	if s.cfg.Auth == AuthAPIKey {
-		if _, err := s.control.Authenticate(s.ctx, s.x.secret); fault.Is(err, control.Unauthenticated) || fault.Is(err, fault.Denied) {
-			return true, s.interrupted(accessEnded)
-		}
+// expelled reports whether the caller's key has been taken away meanwhile. It
+// asks once in a heartbeat, however much there is to send.
+func (s *logStream) expelled() bool {
+	if s.cfg.Auth != AuthAPIKey || time.Since(s.checked) < s.cfg.Timing.Heartbeat {
+		return false
 	}
+	s.checked = time.Now()
+	_, err := s.control.Authenticate(s.ctx, s.x.secret)
+	return fault.Is(err, control.Unauthenticated) || fault.Is(err, fault.Denied)
+}
+
+// beat shows that the connection lives.
+func (s *logStream) beat() error {
 	if s.sse {
-		return false, s.write([]byte(": heartbeat\n\n"))
+		return s.write([]byte(": heartbeat\n\n"))
 	}
-	return false, s.send(0, api.LogEvent{Type: "heartbeat"})
+	return s.send(0, api.LogEvent{Type: "heartbeat"})
 }
 
 func (s *logStream) interrupted(reason string) error {

@@ -255,6 +255,34 @@ func TestStreamsThatAreInterrupted(t *testing.T) {
 	}
 }
 
+// A log in which there is always more to send has no pause in which to ask who
+// still may read it.
+func TestARevokedKeyReadsNoBusyLog(t *testing.T) {
+	r := newRig(t, func(c *Config, _ *control.Config) { c.Timing.Heartbeat = 20 * time.Millisecond })
+	tn, key := r.tenant("a", tenant.Quota{}, tenant.JobsRead, tenant.JobsWrite)
+	k, secret := r.key(tn.ID, time.Time{}, tenant.JobsRead)
+	job := r.job(key, trueJob())
+	w := r.work()
+	s := r.follow(secret, job.ID, "", forms["NDJSON"])
+	if err := r.control.RevokeKey(t.Context(), control.Caller{}, tn.ID, k.ID); err != nil {
+		t.Fatal(err)
+	}
+	for range 10_000 {
+		w.write("stdout", "x")
+		e, err := s.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Interrupted != nil {
+			if e.Interrupted.Reason != accessEnded {
+				t.Errorf("interrupted for %s", e.Interrupted.Reason)
+			}
+			return
+		}
+	}
+	t.Error("a revoked key goes on reading a log in which there is always more")
+}
+
 // slowly opens a log stream and reads nothing of it.
 func (r *rig) slowly(key, id string) net.Conn {
 	r.t.Helper()
