@@ -26,7 +26,7 @@ var shells = map[string]bool{
 	"ash": true, "hush": true, "fish": true, "csh": true, "tcsh": true, "yash": true, "posh": true, "osh": true, "sash": true,
 	"rbash": true, "rksh": true, "rzsh": true, "es": true, "rc": true, "elvish": true, "xonsh": true, "nu": true, "pwsh": true,
 	// These start the user's shell.
-	"su": true, "login": true, "runuser": true, "script": true, "newgrp": true, "sg": true,
+	"su": true, "login": true, "runuser": true, "script": true, "newgrp": true, "sg": true, "capsh": true,
 }
 
 // versioned is a name with a version after it, such as bash-5.2 or ksh93.
@@ -63,10 +63,10 @@ func findShell(argv []string, depth int) string {
 	case name == "find":
 		return findExec(rest, depth)
 	case name == "git":
-		return gitAlias(rest)
+		return gitShell(rest, depth)
 	case name == "busybox", name == "toybox":
 		return findShell(rest, depth+1)
-	case opaque[name], strings.HasPrefix(name, "ld-linux"), strings.HasPrefix(name, "ld-musl"), strings.HasPrefix(name, "qemu-"):
+	case opaque[name], name == "ld.so", strings.HasPrefix(name, "ld-linux"), strings.HasPrefix(name, "ld-musl"), strings.HasPrefix(name, "qemu-"):
 		return anyShell(rest)
 	}
 	if w, ok := wrappers[name]; ok {
@@ -94,6 +94,27 @@ func findExec(args []string, depth int) string {
 		}
 		if name := findShell(args[i+1:], depth+1); name != "" {
 			return name
+		}
+	}
+	return ""
+}
+
+// gitShell looks for what git runs by itself: settings that are commands, and
+// the arguments of the subcommands that run some.
+func gitShell(args []string, depth int) string {
+	if name := gitAlias(args); name != "" {
+		return name
+	}
+	for i, a := range args {
+		switch {
+		case a == "submodule" && slices.Contains(args[i:], "foreach"), a == "filter-branch":
+			return "git " + a
+		case a == "rebase" && slices.ContainsFunc(args[i:], func(b string) bool {
+			return strings.HasPrefix(b, "--exec") || strings.HasPrefix(b, "-x")
+		}):
+			return "git rebase --exec"
+		case a == "bisect" && i+1 < len(args) && args[i+1] == "run":
+			return findShell(args[i+2:], depth+1)
 		}
 	}
 	return ""

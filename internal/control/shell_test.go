@@ -45,7 +45,9 @@ func TestShellsAreFound(t *testing.T) {
 		"find . -exec sh {} ;", "find . -name x -execdir /bin/bash -c id ;", "find -ok sh ;", "find / -okdir env sh ;", "find . -exec true ; -exec sh ;",
 		"find . -exec env -i nice sh +", "git -c alias.x=!id x", "git -c alias.x=␣!id x", "git -calias.x=!id x", "git -C d -c ALIAS.x=!id x",
 		"git -c core.sshCommand=id fetch", "git -c core.pager=id log", "git -c pager.log=id log", "git -c filter.x.smudge=id checkout .",
-		"git -c diff.external=id diff", "git -c credential.helper=x fetch",
+		"git -c diff.external=id diff", "git -c credential.helper=x fetch", "git bisect run sh", "git -C d bisect run env bash -c id",
+		"git submodule foreach id", "git submodule --quiet foreach id", "git rebase --exec id main", "git rebase -x id main", "git filter-branch --tree-filter id",
+		"ld.so /bin/sh -c id", "capsh -- -c id", "capsh ==",
 		strings.Repeat("env ", 100) + "true", // deeper than anybody needs
 	} {
 		if FindShell(words(line)) == "" {
@@ -61,7 +63,7 @@ func TestOthersAreNotTakenForShells(t *testing.T) {
 		"env", "env A=sh go test", "env -i PATH=/bin true", "env SHELL=/bin/sh make", "env -u SHELL go test", "env -S go␣test", "env -C sh true",
 		"timeout 5 go test", "timeout -k 1 5 cat sh", "nice -n 5 grep sh x", "nohup cat bash", "xargs grep sh", "xargs -n 1 cat", "xargs",
 		"time go build", "stdbuf -oL cat sh", "flock /tmp/sh true", "find . -name sh", "find . -name *.sh -exec cat {} ;", "find bash -exec grep sh {} +",
-		"git status", "git -c user.name=x commit", "git log -c", "git -c color.ui=always diff", "git -c", "busybox ls", "busybox", "sudo -u sh true", "taskset -c 0 true",
+		"git status", "git bisect run go test", "git bisect run", "git rebase main", "git submodule update", "git log -- bash", "git add exec", "git -c user.name=x commit", "git log -c", "git -c color.ui=always diff", "git -c", "busybox ls", "busybox", "sudo -u sh true", "taskset -c 0 true",
 		"chroot / true", "python3 -c import␣os", "rg sh", "python3.11 x.py", "gcc-12 -o sh x.c",
 	} {
 		if name := FindShell(words(line)); name != "" {

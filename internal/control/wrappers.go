@@ -69,7 +69,7 @@ var opaque = map[string]bool{
 	"prlimit": true, "setpriv": true, "choom": true, "setarch": true, "linux32": true, "linux64": true, "i386": true, "x86_64": true,
 	"uname26": true, "tini": true, "dumb-init": true, "gosu": true, "su-exec": true, "chpst": true, "softlimit": true, "setuidgid": true,
 	"watch": true, "parallel": true, "entr": true, "xvfb-run": true, "dbus-run-session": true, "fakeroot": true, "faketime": true,
-	"proot": true, "bwrap": true, "firejail": true, "capsh": true, "pkexec": true, "systemd-run": true, "start-stop-daemon": true,
+	"proot": true, "bwrap": true, "firejail": true, "pkexec": true, "systemd-run": true, "start-stop-daemon": true,
 	"unbuffer": true, "expect": true, "screen": true, "tmux": true, "socat": true, "nc": true, "ncat": true, "ssh": true,
 	"cgexec": true, "schroot": true, "eatmydata": true, "torsocks": true, "proxychains": true, "rlwrap": true, "cpulimit": true,
 	"run-parts": true, "sem": true, "ts": true, "uv": true, "npx": true, "pipx": true, "poetry": true, "nix-shell": true,

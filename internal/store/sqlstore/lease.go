@@ -139,7 +139,7 @@ func (s *Store) AddArtifact(ctx context.Context, l store.Lease, a run.Artifact) 
 			return err
 		}
 		if kept, quota := counters.artifactBytes-before+a.Bytes, counters.quota.artifactBs; quota > 0 && kept > quota {
-			return fault.New(fault.Exhausted, "the tenant would keep %d bytes of artifacts and its quota is %d; delete jobs, or collect less", kept, quota)
+			return fault.New(fault.Exhausted, "the tenant would keep %d bytes of artifacts and its quota is %d; collect less, or wait until old jobs are removed", kept, quota)
 		}
 		if _, err := t.exec(`INSERT INTO artifacts (job_id, path, bytes, sha256, blob_key) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (job_id, path) DO UPDATE SET bytes = excluded.bytes, sha256 = excluded.sha256, blob_key = excluded.blob_key`,
