@@ -55,6 +55,7 @@ func (a *API) admit(x *exchange) error {
 	}
 	for _, check := range []func() error{
 		func() error { return checkQuery(rt, x.r) },
+		func() error { return checkIdempotency(x.r) },
 		func() error { return checkAccept(rt, x.r) },
 		func() error { return checkType(rt, x.r) },
 	} {
@@ -165,6 +166,15 @@ func checkQuery(rt *route, r *http.Request) error {
 		if len(values) > 1 && !many {
 			return refuse(api.ProblemCodeInvalid, "the parameter \""+name+"\" occurs twice")
 		}
+	}
+	return nil
+}
+
+// checkIdempotency refuses an empty key: whoever sends one believes that the
+// request may be repeated.
+func checkIdempotency(r *http.Request) error {
+	if keys, given := r.Header["Idempotency-Key"]; given && (len(keys) != 1 || keys[0] == "") {
+		return refuse(api.ProblemCodeInvalid, "the Idempotency-Key is empty, or there are several")
 	}
 	return nil
 }

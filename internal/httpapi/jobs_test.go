@@ -141,7 +141,7 @@ func TestIdempotency(t *testing.T) {
 	if a := r.send("POST", "/v1/jobs", other, spec, header{"Idempotency-Key", "k"}); a.status != 201 {
 		t.Errorf("another tenant's key is in the way: %d %s", a.status, a.body)
 	}
-	for _, bad := range []string{"a b", strings.Repeat("x", 256), "ä"} {
+	for _, bad := range []string{"", "a b", strings.Repeat("x", 256), "ä"} {
 		if p := r.send("POST", "/v1/jobs", key, trueJob(), header{"Idempotency-Key", bad}).problem(t); p.Code != api.ProblemCodeInvalid {
 			t.Errorf("%q: got %+v", bad, p)
 		}
