@@ -361,6 +361,13 @@ type Grants struct {
 	Shell bool `json:"shell"`
 }
 
+// GrantsChange Grants to give or to take away; what is left out stays, and is refused to a new tenant.
+type GrantsChange struct {
+	// Repositories Takes the place of the whole list.
+	Repositories *[]string `json:"repositories,omitempty"`
+	Shell        *bool     `json:"shell,omitempty"`
+}
+
 // Health defines model for Health.
 type Health struct {
 	// Checks The parts that were looked at, each `ok` or `unavailable`.
@@ -856,9 +863,9 @@ type Tenant struct {
 type TenantChange struct {
 	Disabled *bool `json:"disabled,omitempty"`
 
-	// Grants What is refused to everybody else.
-	Grants *Grants `json:"grants,omitempty"`
-	Name   string  `json:"name,omitempty,omitzero"`
+	// Grants Grants to give or to take away; what is left out stays, and is refused to a new tenant.
+	Grants GrantsChange `json:"grants,omitempty,omitzero"`
+	Name   string       `json:"name,omitempty,omitzero"`
 
 	// Quota A field that is left out stays as it is; for a new tenant it is the service's default. 0 does not bound.
 	Quota QuotaChange `json:"quota,omitempty,omitzero"`
@@ -871,9 +878,9 @@ type TenantList struct {
 
 // TenantSpec defines model for TenantSpec.
 type TenantSpec struct {
-	// Grants What is refused to everybody else.
-	Grants Grants `json:"grants,omitempty,omitzero"`
-	Name   string `json:"name"`
+	// Grants Grants to give or to take away; what is left out stays, and is refused to a new tenant.
+	Grants GrantsChange `json:"grants,omitempty,omitzero"`
+	Name   string       `json:"name"`
 
 	// Quota A field that is left out stays as it is; for a new tenant it is the service's default. 0 does not bound.
 	Quota QuotaChange `json:"quota,omitempty,omitzero"`

@@ -55,7 +55,7 @@ func (q *quotaFlags) define(cmd *cobra.Command) {
 	fl.StringArrayVar(&q.repositories, "grant-repository", nil, "let the GitHub App read this `OWNER/NAME` for the tenant; repeatable")
 }
 
-func (q *quotaFlags) change(cmd *cobra.Command) (c api.QuotaChange, grants *api.Grants, err error) {
+func (q *quotaFlags) change(cmd *cobra.Command) (c api.QuotaChange, grants api.GrantsChange, err error) {
 	given := cmd.Flags().Changed
 	for flag, to := range map[string]struct {
 		from *int
@@ -81,13 +81,16 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c api.QuotaChange, grants *api.
 		var n int64
 		if p.text != "0" {
 			if n, err = p.parse(p.text); err != nil {
-				return c, nil, fault.New(fault.Invalid, "cannot use --%s: %v", p.flag, err)
+				return c, grants, fault.New(fault.Invalid, "cannot use --%s: %v", p.flag, err)
 			}
 		}
 		*p.to = &n
 	}
-	if given("grant-shell") || given("grant-repository") {
-		grants = &api.Grants{Shell: q.shell, Repositories: q.repositories}
+	if given("grant-shell") {
+		grants.Shell = &q.shell
+	}
+	if given("grant-repository") {
+		grants.Repositories = &q.repositories
 	}
 	return c, grants, nil
 }
@@ -106,10 +109,7 @@ func newTenantCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec := api.TenantSpec{Name: args[0], Quota: quota}
-			if grants != nil {
-				spec.Grants = *grants
-			}
+			spec := api.TenantSpec{Name: args[0], Quota: quota, Grants: grants}
 			t, err := c.CreateTenant(cmd.Context(), spec)
 			if err != nil {
 				return fmt.Errorf("cannot make the tenant: %w", err)

@@ -10,7 +10,9 @@ import (
 func (h *handlers) CreateTenant(ctx context.Context, r CreateTenantRequestObject) (CreateTenantResponseObject, error) {
 	quota := h.control.NewQuota()
 	change(&quota, r.Body.Quota)
-	t, err := h.control.CreateTenant(ctx, h.caller(ctx), r.Body.Name, quota, grantsOf(r.Body.Grants))
+	var grants tenant.Grants
+	changeGrants(&grants, r.Body.Grants)
+	t, err := h.control.CreateTenant(ctx, h.caller(ctx), r.Body.Name, quota, grants)
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +45,7 @@ func (h *handlers) UpdateTenant(ctx context.Context, r UpdateTenantRequestObject
 			t.Name = r.Body.Name
 		}
 		change(&t.Quota, r.Body.Quota)
-		if r.Body.Grants != nil {
-			t.Grants = grantsOf(*r.Body.Grants)
-		}
+		changeGrants(&t.Grants, r.Body.Grants)
 		set(&t.Disabled, r.Body.Disabled)
 	})
 	if err != nil {

@@ -162,8 +162,9 @@ func set[T any](to *T, from *T) {
 	}
 }
 
-func grantsOf(g api.Grants) tenant.Grants {
-	return tenant.Grants{Shell: g.Shell, Repositories: g.Repositories}
+func changeGrants(g *tenant.Grants, c api.GrantsChange) {
+	set(&g.Shell, c.Shell)
+	set(&g.Repositories, c.Repositories)
 }
 
 func fromScopes(scopes []tenant.Scope) []api.Scope {

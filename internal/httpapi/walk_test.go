@@ -170,10 +170,16 @@ func TestChangesAreInTheAuditLog(t *testing.T) {
 	}
 	path := "/v1/admin/tenants/" + tn.ID
 	zero, yes := 0, true
-	change := api.TenantChange{Quota: api.QuotaChange{Running: &zero}, Grants: &api.Grants{Shell: true, Repositories: []string{"acme/*"}}}
+	change := api.TenantChange{Quota: api.QuotaChange{Running: &zero}, Grants: api.GrantsChange{Shell: &yes, Repositories: &[]string{"acme/*"}}}
 	decode(t, r.send("PATCH", path, r.admin, change).body, &tn)
 	if tn.Quota.Running != 0 || tn.Quota.Queued != tenant.DefaultQuota().Queued || !tn.Grants.Shell || tn.Name != "x" || len(tn.Grants.Repositories) != 1 {
 		t.Errorf("after the change: %+v", tn)
+	}
+	// Each grant stays when another is changed.
+	var after api.Tenant
+	decode(t, r.send("PATCH", path, r.admin, api.TenantChange{Grants: api.GrantsChange{Repositories: &[]string{}}}).body, &after)
+	if !after.Grants.Shell || len(after.Grants.Repositories) != 0 {
+		t.Errorf("after repositories alone: %+v", after.Grants)
 	}
 	made := r.send("POST", path+"/keys", r.admin, api.KeySpec{Name: "k", Scopes: []api.Scope{api.ScopeJobsRead, api.ScopeJobsWrite}})
 	var key api.NewKey
@@ -210,7 +216,7 @@ func TestChangesAreInTheAuditLog(t *testing.T) {
 		}
 	}
 	want := []string{
-		"tenant.create begun", "tenant.create ok", "tenant.update begun", "tenant.update ok", "key.create begun", "key.create ok",
+		"tenant.create begun", "tenant.create ok", "tenant.update begun", "tenant.update ok", "tenant.update begun", "tenant.update ok", "key.create begun", "key.create ok",
 		"job.create ok", "job.cancel ok", "key.revoke begun", "key.revoke ok", "access.whoAmI unauthenticated",
 		"tenant.update begun", "tenant.update ok",
 	}
