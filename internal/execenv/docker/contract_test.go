@@ -85,8 +85,18 @@ func openTest(t *testing.T, daemon *testenv.Dockerd, dir string) *testEnvironmen
 	return &testEnvironment{Environment: e, daemon: daemon}
 }
 
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := testDir(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+var testDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "docker-test") })
+
 var builtGuest = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "docker-test")
+	dir, err := testDir()
 	if err != nil {
 		return "", err
 	}
