@@ -25,7 +25,7 @@ func TestSuiteBites(t *testing.T) {
 	if os.Getenv(mutantVar) != "" {
 		t.Skip("this is the child")
 	}
-	for i, m := range mutants {
+	for i, m := range allMutants() {
 		t.Run(m.caughtBy+"/"+m.defect, func(t *testing.T) {
 			t.Parallel()
 			out, err := child(t, strconv.Itoa(i), m.caughtBy)
@@ -68,7 +68,7 @@ func TestMutant(t *testing.T) {
 			if err != nil || which < 0 {
 				return s, err
 			}
-			return mutants[which].plant(s), nil
+			return allMutants()[which].plant(s), nil
 		},
 	})
 }
