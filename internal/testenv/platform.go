@@ -51,7 +51,7 @@ func StartPlatform(t testing.TB, cfg PlatformConfig) *Platform {
 	p.Environment = []string{"PATH=" + os.Getenv("PATH"),
 		"DATABASE_URL=" + p.Postgres.Database(), "REDIS_URL=" + p.Redis.URL,
 		"AGENTDOCK_API_LISTEN=127.0.0.1:0", "AGENTDOCK_WORKER_LISTEN=127.0.0.1:0",
-		"AGENTDOCK_WORKER_EXECDS=one=unix:" + p.Execd.Socket,
+		"AGENTDOCK_WORKER_EXECDS=one=unix:" + p.Execd.Socket, "AGENTDOCK_API_EXECDS=one=unix:" + p.Execd.Socket,
 		"AGENTDOCK_SIGNING_KEY_FILE=" + filepath.Join(dir, "signing-key.pem"),
 		"AGENTDOCK_RECEIPT_KEYS_FILE=" + filepath.Join(dir, "receipt-keys.pem"),
 		"SANDBOX_CHECKOUT_DIR=" + filepath.Join(dir, "checkout"),
