@@ -133,20 +133,27 @@ func isID(s string) bool {
 }
 
 // start makes the sandbox at the service with the most room, or the next one if
-// that has none. The service is on record before it is asked.
+// that has none or never can. The service is on record before it is asked.
 func (s *Sandboxes) start(ctx context.Context, made run.Sandbox, env map[string]string) (run.Sandbox, error) {
 	services, err := s.nodes.byRoom(ctx)
 	if err != nil {
 		return run.Sandbox{}, err
 	}
+	var none error
 	for _, service := range services {
-		var started run.Sandbox
-		started, err = s.startAt(ctx, service, made, env)
-		if err == nil || !fault.Is(err, fault.Exhausted) {
+		started, err := s.startAt(ctx, service, made, env)
+		switch fault.CodeOf(err) {
+		default:
 			return started, err
+		case fault.Exhausted:
+			none = err // there may be room later, whatever others say
+		case fault.Unsupported:
+			if none == nil {
+				none = err
+			}
 		}
 	}
-	return run.Sandbox{}, err
+	return run.Sandbox{}, none
 }
 
 func (s *Sandboxes) startAt(ctx context.Context, service *node, made run.Sandbox, env map[string]string) (run.Sandbox, error) {

@@ -130,6 +130,30 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 // TestAnotherProcessGoesOn: what one API process has begun, another one follows.
+// What one service can never have, another one may. And while one of them may
+// have room later, the caller is told that, and not what the other one said.
+func TestServicesThatCanNeverTakeASandbox(t *testing.T) {
+	says := func(code fault.Code) fake.Config {
+		return fake.Config{FailCreate: func(string) error { return fault.New(code, "no") }}
+	}
+	w := newWorld(t, says(fault.Unsupported), "never")
+	c := w.caller(tenant.DefaultQuota())
+	_, err := w.Create(t.Context(), c, Request{})
+	w.fails(err, fault.Unsupported)
+
+	w.serve("full", says(fault.Exhausted))
+	w.serve("neither", says(fault.Unsupported))
+	w.Sandboxes = w.another(Config{})
+	_, err = w.Create(t.Context(), c, Request{})
+	w.fails(err, fault.Exhausted)
+
+	w.serve("roomy", fake.Config{})
+	w.Sandboxes = w.another(Config{})
+	if box := w.create(c, Request{}); w.there("roomy") != 1 {
+		t.Errorf("sandbox %s is not where it can be", box.ID)
+	}
+}
+
 func TestAnotherProcessGoesOn(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	c := w.caller(tenant.Quota{})

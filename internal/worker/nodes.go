@@ -118,8 +118,8 @@ type place struct {
 }
 
 // choose connects to the node with the fewest sandboxes, leaving out those that
-// are away, refused, or to be avoided.
-func (n *nodes) choose(ctx context.Context, avoid map[string]bool) (*place, error) {
+// are away, or did not take the job, for the reason that is given.
+func (n *nodes) choose(ctx context.Context, avoid map[string]error) (*place, error) {
 	type answer struct {
 		conn Connection
 		load int
@@ -128,8 +128,8 @@ func (n *nodes) choose(ctx context.Context, avoid map[string]bool) (*place, erro
 	answers := make([]answer, len(n.all))
 	var asked sync.WaitGroup
 	for i, node := range n.all {
-		if avoid[node.Name] {
-			answers[i].err = fmt.Errorf("execution service %s has no room", node.Name)
+		if why := avoid[node.Name]; why != nil {
+			answers[i].err = why
 			continue
 		}
 		asked.Go(func() {
@@ -170,6 +170,16 @@ func (n *nodes) choose(ctx context.Context, avoid map[string]bool) (*place, erro
 		defer n.mu.Unlock()
 		n.placing[name]--
 	})}, nil
+}
+
+// allRefuse reports whether no node is left that may ever take the job.
+func (n *nodes) allRefuse(why map[string]error) bool {
+	for _, node := range n.all {
+		if !refuses(why[node.Name]) {
+			return false
+		}
+	}
+	return true
 }
 
 func load(ctx context.Context, conn Connection) (int, error) {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
@@ -58,7 +61,7 @@ func (j *job) spec() execenv.Spec {
 // record before it is asked.
 func (j *job) create(ctx context.Context) *verdict {
 	until := time.Now().Add(j.w.cfg.Patience)
-	avoid := map[string]bool{}
+	avoid := map[string]error{}
 	var wait backoff
 	for {
 		p, err := j.w.nodes.choose(ctx, avoid)
@@ -67,19 +70,40 @@ func (j *job) create(ctx context.Context) *verdict {
 			if next == nil {
 				return v
 			}
-			avoid[p.node], err = true, next
+			avoid[p.node], err = next, next
 		} else {
-			clear(avoid)
+			maps.DeleteFunc(avoid, func(_ string, why error) bool { return !refuses(why) })
 		}
 		switch {
 		case ctx.Err() != nil:
 			return j.interrupted(ctx)
+		case j.w.nodes.allRefuse(avoid):
+			return failed(run.PolicyDenied, "%s", reasons(avoid))
 		case time.Now().After(until):
 			return again(fmt.Errorf("no execution service took the job for %s: %w", j.w.cfg.Patience, err))
 		}
 		j.log.Warn("cannot make the sandbox; trying again", "error", err)
 		wait.pause(ctx)
 	}
+}
+
+// refuses reports whether the service that gave this error would give it at any
+// other time too. Another service may still take the job.
+func refuses(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unsupported, fault.Denied, fault.NotFound:
+		return true
+	}
+	return false
+}
+
+// reasons are what the services said, for the user.
+func reasons(of map[string]error) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, fault.Public(of[name]))
+	}
+	return strings.Join(all, "; ")
 }
 
 // createOn returns an error if another service may do better.
@@ -101,13 +125,15 @@ func (j *job) createOn(ctx context.Context, p *place) (_ *verdict, next error) {
 	if ctx.Err() != nil {
 		return j.interrupted(ctx), nil
 	}
-	switch fault.CodeOf(err) {
-	case fault.Invalid, fault.Unsupported, fault.Denied:
+	switch code := fault.CodeOf(err); code {
+	case fault.Invalid:
 		return failed(run.PolicyDenied, "execution service %s refused the sandbox: %s", p.node, fault.Public(err)), nil
+	case fault.Unsupported, fault.Denied:
+		return nil, fault.Wrap(code, err, "execution service %s refused the sandbox: %s", p.node, fault.Public(err))
 	case fault.NotFound:
-		return failed(run.PolicyDenied, "execution service %s has no image %q: %s", p.node, j.Spec.Image, fault.Public(err)), nil
+		return nil, fault.Wrap(code, err, "execution service %s has no image %q: %s", p.node, j.Spec.Image, fault.Public(err))
 	case fault.Exhausted:
-		return nil, err
+		return nil, fault.Wrap(code, err, "execution service %s has no room: %s", p.node, fault.Public(err))
 	case fault.Conflict, fault.Gone:
 		return again(fmt.Errorf("cannot make the sandbox: %w", err)), nil
 	}

@@ -51,6 +51,35 @@ func TestJobsGoWhereThereIsRoom(t *testing.T) {
 	}
 }
 
+// A service that can never have a job is not waited for, and one that can is asked
+// whatever the other one says.
+func TestServicesThatCanNeverTakeAJob(t *testing.T) {
+	const big = "can never fit here"
+	never := func(string) error { return fault.New(fault.Unsupported, big) }
+	w := newWorld(t, fake.Config{FailCreate: never})
+	_, stranger := serve(t, "stranger", fake.Config{Images: []string{"other"}})
+	small, roomy := w.deps(), w.deps()
+	small.Nodes = append(small.Nodes, stranger)
+	stop := w.start(config(), small)
+	job := w.ended(w.submit(run.JobSpec{Commands: commands("true")}), run.Failed, run.PolicyDenied)
+	if e := job.Outcome.Evidence; job.Attempt != 1 || !strings.Contains(e, "here refused the sandbox: "+big) || !strings.Contains(e, "stranger has no image") {
+		t.Errorf("attempt %d: %s", job.Attempt, e)
+	}
+	stop()
+
+	there, thereNode := serve(t, "there", fake.Config{})
+	roomy.Nodes = append(roomy.Nodes, stranger, thereNode)
+	// What is there already makes it the last to be asked.
+	for _, id := range []string{"a", "b"} {
+		_, err := there.Create(t.Context(), execenv.Spec{ID: id, Image: "default", Limits: run.DefaultLimits()})
+		w.ok(err)
+	}
+	w.start(config(), roomy)
+	if job := w.ended(w.submit(run.JobSpec{Commands: commands("true")}), run.Succeeded, run.Exited); job.Node != "there" || job.Attempt != 1 {
+		t.Errorf("the job ran at %q in attempt %d", job.Node, job.Attempt)
+	}
+}
+
 // shared is an environment that shares the host's kernel.
 type shared struct{ Connection }
 

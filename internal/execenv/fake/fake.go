@@ -35,7 +35,7 @@ type Config struct {
 	// CreateTakes is how long Create takes, so that it can be cut off.
 	CreateTakes time.Duration
 	// FailCreate and FailDestroy, if set, are asked half-way through; an
-	// error fails the call there.
+	// error fails the call there. A fault of FailCreate is what the caller gets.
 	FailCreate, FailDestroy func(id string) error
 }
 
@@ -137,8 +137,8 @@ func (e *Environment) build(ctx context.Context, b *box) (execenv.Sandbox, error
 		}
 	}
 	if err == nil && e.cfg.FailCreate != nil {
-		if cause := e.cfg.FailCreate(b.spec.ID); cause != nil {
-			err = fault.Wrap(fault.Internal, cause, "cannot create sandbox %s", b.spec.ID)
+		if err = e.cfg.FailCreate(b.spec.ID); fault.Is(err, fault.Internal) {
+			err = fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.spec.ID)
 		}
 	}
 	e.mu.Lock()

@@ -82,8 +82,13 @@ func TestLargeWorkspaceIsSetAsideFilledAndGone(t *testing.T) {
 	if _, err := w.create("second", disk, memory); !fault.Is(err, fault.Exhausted) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("a second one without room gives %v", err)
 	}
-	if _, ok := w.env.find("second"); ok {
-		t.Error("what could not be created is listed")
+	if _, err := w.create("never", run.GiB, memory); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "never fit") {
+		t.Errorf("one that is larger than the disk gives %v", err)
+	}
+	for _, id := range []string{"second", "never"} {
+		if _, ok := w.env.find(id); ok {
+			t.Errorf("%s, which could not be created, is listed", id)
+		}
 	}
 	for _, place := range []struct {
 		file  string

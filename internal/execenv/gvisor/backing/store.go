@@ -87,11 +87,26 @@ type File struct {
 	held bool
 }
 
-// Take makes a file for which there is room. The caller has it emptied by
-// whoever is to write to it, calls Hold then, and Close in the end.
+// Take makes a file for which there is room. It fails with Exhausted while others
+// have the room, and with Unsupported if there would not be enough without them
+// either. The caller has it emptied by whoever is to write to it, calls Hold then,
+// and Close in the end.
 func (s *Store) Take(bytes int64) (*File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	disk, err := s.room()
+	if err != nil {
+		return nil, err
+	}
+	// Whoever is told to wait would wait for ever for these.
+	if s.cfg.Total > 0 && bytes > s.cfg.Total {
+		return nil, fault.New(fault.Unsupported, "a workspace of %d bytes can never fit here: this service's limit for all workspaces on disk is %d; lower --disk",
+			bytes, s.cfg.Total)
+	}
+	if bytes > disk.whole-s.cfg.KeepFree {
+		return nil, fault.New(fault.Unsupported, "a workspace of %d bytes can never fit here: the host's disk has %d in all, of which %d are kept free; lower --disk",
+			bytes, disk.whole, s.cfg.KeepFree)
+	}
 	given, promised := bytes, bytes
 	for f := range s.files {
 		given += f.bytes
@@ -103,13 +118,9 @@ func (s *Store) Take(bytes int64) (*File, error) {
 		return nil, fault.New(fault.Exhausted, "the workspaces on disk would take %d bytes together, more than this service's limit of %d; destroy sandboxes or lower --disk",
 			given, s.cfg.Total)
 	}
-	free, err := s.free()
-	if err != nil {
-		return nil, err
-	}
-	if free-promised < s.cfg.KeepFree {
+	if disk.free-promised < s.cfg.KeepFree {
 		return nil, fault.New(fault.Exhausted, "the host has no room for a workspace of %d bytes: %s has %d free, of which %d are for sandboxes that are starting and %d are kept free; make room or lower --disk",
-			bytes, s.cfg.Dir, free, promised-bytes, s.cfg.KeepFree)
+			bytes, s.cfg.Dir, disk.free, promised-bytes, s.cfg.KeepFree)
 	}
 	file, err := s.unnamed()
 	if err != nil {
@@ -120,14 +131,17 @@ func (s *Store) Take(bytes int64) (*File, error) {
 	return f, nil
 }
 
-// free is what the file system has for those who are not root of the host: what
-// it keeps back for root is not handed out.
-func (s *Store) free() (int64, error) {
+// room is what a file system has, empty and now, for those who are not root of
+// the host: what it keeps back for root is not handed out.
+type room struct{ whole, free int64 }
+
+func (s *Store) room() (room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.cfg.Dir, &st); err != nil {
-		return 0, fmt.Errorf("cannot see how full %s is: %w", s.cfg.Dir, err)
+		return room{}, fmt.Errorf("cannot see how full %s is: %w", s.cfg.Dir, err)
 	}
-	return int64(st.Bavail) * st.Frsize, nil
+	kept := max(int64(st.Bfree)-int64(st.Bavail), 0)
+	return room{whole: (int64(st.Blocks) - kept) * st.Frsize, free: int64(st.Bavail) * st.Frsize}, nil
 }
 
 // Hold sets the room aside: from here on it is missing for everybody else.
@@ -166,8 +180,8 @@ func (f *File) Overdrawn() string {
 	if over > f.mostSlack() {
 		return fmt.Sprintf("its workspace takes %d bytes of the host's disk more than the %d set aside for it", over, f.bytes)
 	}
-	if free, err := f.store.free(); err == nil && free < f.store.cfg.KeepFree {
-		return fmt.Sprintf("its workspace takes %d bytes of the host's disk more than the %d set aside for it, and only %d are free", over, f.bytes, free)
+	if disk, err := f.store.room(); err == nil && disk.free < f.store.cfg.KeepFree {
+		return fmt.Sprintf("its workspace takes %d bytes of the host's disk more than the %d set aside for it, and only %d are free", over, f.bytes, disk.free)
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package backing
 
 import (
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -75,6 +76,29 @@ func TestRoomIsSetAsideAndGivenBack(t *testing.T) {
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 { // lost+found
 		t.Errorf("the directory holds %v, %v", names, err)
+	}
+}
+
+// Whoever waits for room must not wait for what can never come.
+func TestWhatCanNeverFitIsNotToldToWait(t *testing.T) {
+	dir := testenv.SmallDisk(t, 128*mib)
+	for name, c := range map[string]struct {
+		cfg   Config
+		bytes int64
+		word  string
+	}{
+		"more than the disk":                      {Config{Dir: dir}, 129 * mib, "in all"},
+		"more than the disk without what is kept": {Config{Dir: dir, KeepFree: 64 * mib}, 96 * mib, "kept free"},
+		"more than all may have together":         {Config{Dir: dir, Total: 32 * mib}, 33 * mib, "limit for all workspaces"},
+		"more than can be counted":                {Config{Dir: dir}, math.MaxInt64, "in all"},
+	} {
+		f, err := open(t, c.cfg).Take(c.bytes)
+		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: Take gives %v, want Unsupported that says %q", name, err, c.word)
+		}
+		if f != nil {
+			_ = f.Close()
+		}
 	}
 }
 
