@@ -76,16 +76,14 @@ func (g *Gate) Note(caller control.Caller, operation string, err error) error {
 // stranger bounds how often somebody is answered who shows nothing valid.
 func (g *Gate) stranger(operation string, err error) error {
 	code := fault.CodeOf(err)
-	if code != control.Unauthenticated && code != fault.Denied && code != fault.NotFound {
-		return err
+	if code != control.Unauthenticated && code != fault.Denied {
+		return err // that a sandbox is not there may be asked often
 	}
 	if wait := g.a.strangers.take(addressOf(g.x.caller.Remote)); wait > 0 {
 		g.a.metrics.refused.WithLabelValues("too_many_refusals").Inc()
 		return &tooOften{fault.New(fault.Exhausted, "too many requests without anything valid came from this address"), wait}
 	}
-	if code != fault.NotFound {
-		g.a.refused(g.x, operation, err)
-	}
+	g.a.refused(g.x, operation, err)
 	return err
 }
 

@@ -32,6 +32,9 @@ import (
 // patience bounds one client's run.
 const patience = 8 * time.Minute
 
+// stall is shorter than usual, so that a check can last longer.
+const stall = 5 * time.Second
+
 // world is the platform with the façade, as far as live sandboxes need it, over a
 // real execution service.
 type world struct {
@@ -77,7 +80,7 @@ func newWorld(t *testing.T) *world {
 		return execrpc.DialUnix(ctx, execd.Socket)
 	}}}, w.use.Audit, logger)
 	w.ok(err)
-	api, err := httpapi.New(httpapi.Config{Log: logger, Facade: e2b.New(e2b.Config{Log: logger}, w.live)}, w.use, w.live)
+	api, err := httpapi.New(httpapi.Config{Log: logger, Facade: e2b.New(e2b.Config{Log: logger, Stall: stall}, w.live)}, w.use, w.live)
 	w.ok(err)
 	l, err := httpapi.Listen(httpapi.AuthAPIKey, "127.0.0.1:0")
 	w.ok(err)

@@ -184,6 +184,18 @@ await check('run: disconnect, and connect again', async () => {
   const r = await again.wait()
   assert.ok(r.stdout.endsWith('late\n'), r.stdout)
 })
+await check('run: what is quiet for longer than a client may stall', async () => {
+  assert.equal((await box.commands.run('sleep 7; echo late')).stdout, 'late\n')
+})
+await check('files: watch for longer than that', async () => {
+  await box.files.makeDir('quiet')
+  const seen = []
+  const handle = await box.files.watchDir('quiet', (e) => seen.push(e.name))
+  await new Promise((resolve) => setTimeout(resolve, 7000))
+  await box.files.write('quiet/late', 'x')
+  await eventually('the event', () => seen.includes('late'))
+  await handle.stop()
+})
 await check('run: twenty at once', async () => {
   const all = await Promise.all([...Array(20).keys()].map((i) => box.commands.run(`echo ${i}`)))
   assert.deepEqual(all.map((r) => r.stdout), [...Array(20).keys()].map((i) => `${i}\n`))
