@@ -297,7 +297,10 @@ func (s *Store) SandboxesIn(ctx context.Context, ids []string) (map[string]bool,
 			}
 			c.add("sandboxes.id IN ("+marks(len(args))+")", args...)
 			rows, err := db.QueryContext(ctx, `SELECT sandboxes.id FROM sandboxes WHERE `+c.where()+` AND `+openStates, c.args...)
-			found, err := all(rows, err, func(row scanner) (id string, err error) { return id, row.Scan(&id) })
+			found, err := all(rows, err, func(row scanner) (id string, err error) {
+				err = row.Scan(&id)
+				return id, err
+			})
 			if err != nil {
 				return err
 			}
