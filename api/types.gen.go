@@ -420,6 +420,9 @@ type Job struct {
 
 	// Usage What the sandbox used, at its end. A value that could not be measured is 0.
 	Usage Usage `json:"usage"`
+
+	// Waiting Why no execution service has taken the job yet, for people. Absent when nothing was in the way, and once the job has its sandbox or has ended.
+	Waiting string `json:"waiting,omitempty,omitzero"`
 }
 
 // JobList defines model for JobList.

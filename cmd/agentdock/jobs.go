@@ -116,6 +116,9 @@ func showJob(cmd *cobra.Command, j *api.Job) error {
 	if j.Outcome != nil {
 		facts = append(facts, []string{"evidence", j.Outcome.Evidence})
 	}
+	if j.Waiting != "" {
+		facts = append(facts, []string{"waiting", j.Waiting})
+	}
 	if why := j.Resolved.ArtifactsIncomplete; why != "" {
 		facts = append(facts, []string{"artifacts", why})
 	}

@@ -105,6 +105,9 @@ func fromJob(j run.Job) api.Job {
 		Usage: fromUsage(j.Usage), Resolved: fromResolved(j.Resolved),
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
 	}
+	if j.State == run.Queued || j.State == run.Starting {
+		job.Waiting = j.Resolved.Waiting
+	}
 	for _, s := range j.Steps {
 		job.Steps = append(job.Steps, api.Step{
 			Index: s.Index, Outcome: fromOutcome(s.Outcome), StdoutBytes: s.StdoutBytes, StderrBytes: s.StderrBytes,

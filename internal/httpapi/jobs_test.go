@@ -41,13 +41,13 @@ func TestLifeOfAJob(t *testing.T) {
 	w.write("stdout", "hello\n")
 	w.artifact("out/a b.html", "<script>", hexSum("<script>"))
 	const incomplete = "not all artifacts were kept: the storage is full"
-	w.check(r.record.Resolve(t.Context(), w.lease, run.Resolved{Artifacts: incomplete}))
+	w.check(r.record.Resolve(t.Context(), w.lease, run.Resolved{Artifacts: incomplete, Waiting: "old news"}))
 	w.finish()
 
 	var got api.Job
 	decode(t, r.send("GET", "/v1/jobs/"+job.ID, key, nil).body, &got)
 	if got.State != api.JobStateSucceeded || got.Outcome == nil || *got.Outcome.ExitCode != 0 || len(got.Steps) != 1 || got.FinishedAt.IsZero() ||
-		got.Resolved.ArtifactsIncomplete != incomplete {
+		got.Resolved.ArtifactsIncomplete != incomplete || got.Waiting != "" {
 		t.Errorf("got %+v", got)
 	}
 	if c := got.Spec.Commands[0]; string(c.Stdin) != "in\x00put" || !slices.Equal(c.EndAtLimit, []string{"disk"}) {

@@ -120,6 +120,14 @@ type Resolved struct {
 	Artifacts     string `json:"artifacts,omitempty"`
 }
 
+// resolved leaves out what is no result.
+func resolved(r run.Resolved) Resolved {
+	return Resolved{
+		Commit: r.Commit, ArchiveDigest: r.ArchiveDigest, ImageDigest: r.ImageDigest, Isolation: r.Isolation, Environment: r.Environment,
+		Artifacts: r.Artifacts,
+	}
+}
+
 // Step is one command that was started. Its outcome is missing if nobody
 // learned it.
 type Step struct {
@@ -175,7 +183,7 @@ func Of(job run.Job, artifacts []run.Artifact) (Statement, error) {
 				ID: job.ID, TenantID: job.TenantID, Attempts: job.Attempt, Lost: job.Lost, Node: job.Node,
 				CreatedAt: job.CreatedAt.UTC(), StartedAt: utc(job.StartedAt), FinishedAt: utc(job.FinishedAt),
 			},
-			Request: req, Resolved: Resolved(job.Resolved), Steps: []Step{}, Artifacts: []Artifact{},
+			Request: req, Resolved: resolved(job.Resolved), Steps: []Step{}, Artifacts: []Artifact{},
 			State: job.State, Outcome: outcome(*job.Outcome),
 			Usage: Usage{
 				PeakMemoryBytes: job.Usage.PeakMemoryBytes, CPUUS: job.Usage.CPU.Microseconds(),

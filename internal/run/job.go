@@ -127,6 +127,9 @@ type Resolved struct {
 	// Artifacts says, for people, which of the files that were asked for are
 	// not kept, and why. It is empty when nothing is wrong.
 	Artifacts string `json:"artifacts,omitempty"`
+	// Waiting says, for people, why no execution service has taken the job yet,
+	// while it is queued or starting.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // Step is one command of an attempt, started or about to be. It is on record

@@ -33,6 +33,7 @@ type job struct {
 
 	w    *Worker
 	hold *hold
+	slot *slot
 	log  *slog.Logger
 
 	// conn and sandbox are nil while there is none.
@@ -50,11 +51,11 @@ func sandboxID(jobID string, attempt int) string { return fmt.Sprintf("%s-%d", j
 func (j *job) sandboxID() string { return sandboxID(j.ID, j.Attempt) }
 
 // execute does this worker's part of a job, and puts on record how it ended.
-func (w *Worker) execute(ctx context.Context, c store.Claimed) {
+func (w *Worker) execute(ctx context.Context, c store.Claimed, mine *slot) {
 	h := w.hold(ctx, c)
 	defer h.stop()
 	j := &job{
-		Job: c.Job, tenant: c.Tenant, adopted: c.Adopted, w: w, hold: h, resolved: c.Job.Resolved,
+		Job: c.Job, tenant: c.Tenant, adopted: c.Adopted, w: w, hold: h, slot: mine, resolved: c.Job.Resolved,
 		log: w.log.With("job", c.Job.ID, "tenant", c.Job.TenantID, "attempt", c.Job.Attempt),
 	}
 	defer j.disconnect()
@@ -124,7 +125,7 @@ func (j *job) begin(ctx context.Context) *verdict {
 }
 
 // preparing is the context of what comes before the first command: it also ends
-// when a caller cancels or the job's time is over.
+// when a caller cancels.
 func (j *job) preparing(ctx context.Context) (context.Context, func()) {
 	prepare, end := context.WithCancelCause(ctx)
 	go func() {
@@ -134,10 +135,6 @@ func (j *job) preparing(ctx context.Context) (context.Context, func()) {
 		case <-prepare.Done():
 		}
 	}()
-	if j.Spec.Timeout > 0 {
-		timer := time.AfterFunc(j.Spec.Timeout, func() { end(errTimeout) })
-		return prepare, func() { timer.Stop(); end(nil) }
-	}
 	return prepare, func() { end(nil) }
 }
 

@@ -22,10 +22,16 @@ func jitter(d time.Duration) time.Duration {
 	return d - d/4 + rand.N(d/2+1)
 }
 
-// backoff grows with each call of next, up to two seconds.
-type backoff struct{ d time.Duration }
+// backoff grows with each pause, up to most, or two seconds if that is zero.
+type backoff struct{ d, most time.Duration }
 
-func (b *backoff) pause(ctx context.Context) {
-	b.d = min(max(2*b.d, 25*time.Millisecond), 2*time.Second)
-	pause(ctx, b.d)
+func (b *backoff) pause(ctx context.Context) { pause(ctx, b.next()) }
+
+func (b *backoff) next() time.Duration {
+	most := b.most
+	if most == 0 {
+		most = 2 * time.Second
+	}
+	b.d = min(max(2*b.d, 25*time.Millisecond), most)
+	return b.d
 }

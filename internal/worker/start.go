@@ -24,6 +24,15 @@ func (j *job) start(ctx context.Context) *verdict {
 	if v := j.create(ctx); v != nil {
 		return v
 	}
+	if v := j.waitsFor(ctx, ""); v != nil {
+		return v
+	}
+	if j.Spec.Timeout > 0 {
+		// The job's time counts from here: to wait for room is not the job's.
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, j.Spec.Timeout, errTimeout)
+		defer done()
+	}
 	info, err := j.sandbox.Info(ctx)
 	if err != nil {
 		return j.startFailed(ctx, err)
@@ -58,11 +67,12 @@ func (j *job) spec() execenv.Spec {
 }
 
 // create makes the sandbox on the service with the most room. A service is on
-// record before it is asked.
+// record before it is asked. While none has room, the job leaves its slot to
+// others: one that asks for much holds up nobody else.
 func (j *job) create(ctx context.Context) *verdict {
-	until := time.Now().Add(j.w.cfg.Patience)
+	began := time.Now()
 	avoid := map[string]error{}
-	var wait backoff
+	wait := backoff{most: 10 * time.Second}
 	for {
 		p, err := j.w.nodes.choose(ctx, avoid)
 		if err == nil {
@@ -70,21 +80,47 @@ func (j *job) create(ctx context.Context) *verdict {
 			if next == nil {
 				return v
 			}
-			avoid[p.node], err = next, next
-		} else {
-			maps.DeleteFunc(avoid, func(_ string, why error) bool { return !refuses(why) })
+			avoid[p.node] = next
+			continue
 		}
-		switch {
+		full := anyFull(avoid)
+		switch waited := time.Since(began); {
 		case ctx.Err() != nil:
 			return j.interrupted(ctx)
 		case j.w.nodes.allRefuse(avoid):
 			return failed(run.PolicyDenied, "%s", reasons(avoid))
-		case time.Now().After(until):
+		case full && waited > j.w.cfg.RoomFor:
+			return failed(run.InfrastructureLost, "no execution service had room for the job for %s: %s", j.w.cfg.RoomFor, reasons(avoid))
+		case !full && waited > j.w.cfg.Patience:
 			return again(fmt.Errorf("no execution service took the job for %s: %w", j.w.cfg.Patience, err))
 		}
 		j.log.Warn("cannot make the sandbox; trying again", "error", err)
-		wait.pause(ctx)
+		if v := j.waitsFor(ctx, reasons(avoid)); v != nil {
+			return v
+		}
+		maps.DeleteFunc(avoid, func(_ string, why error) bool { return !refuses(why) })
+		j.slot.stepAside(ctx, wait.next())
 	}
+}
+
+// waitsFor puts on record why there is no sandbox yet.
+func (j *job) waitsFor(ctx context.Context, why string) *verdict {
+	if j.resolved.Waiting == why {
+		return nil
+	}
+	j.resolved.Waiting = why
+	return j.record(ctx, "record why the job waits", func(ctx context.Context) error {
+		return j.w.deps.Store.Resolve(ctx, j.hold.lease, j.resolved)
+	})
+}
+
+func anyFull(why map[string]error) bool {
+	for _, err := range why {
+		if fault.Is(err, fault.Exhausted) {
+			return true
+		}
+	}
+	return false
 }
 
 // refuses reports whether the service that gave this error would give it at any
@@ -117,7 +153,10 @@ func (j *job) createOn(ctx context.Context, p *place) (_ *verdict, next error) {
 	}
 	j.disconnect()
 	j.Node, j.conn = p.node, p.Connection
-	sb, err := j.conn.Create(ctx, j.spec())
+	// A service that neither makes it nor says no is as good as away.
+	call, done := context.WithTimeout(ctx, j.w.cfg.Patience)
+	defer done()
+	sb, err := j.conn.Create(call, j.spec())
 	if err == nil {
 		j.sandbox = sb
 		return nil, nil

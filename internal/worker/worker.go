@@ -38,8 +38,11 @@ type Config struct {
 	// that run still are let go (see Sole).
 	Drain time.Duration
 	// Patience is how long an execution service may be out of reach before what
-	// it ran counts as lost, or one without room is waited for; 2m.
+	// it ran counts as lost; 2m.
 	Patience time.Duration
+	// RoomFor is how long a job waits for an execution service that has room;
+	// 20m. Other jobs go on meanwhile.
+	RoomFor time.Duration
 	// Sweep is the pause between two looks at everything; 30s.
 	Sweep time.Duration
 	// Retention is how long jobs that ended are kept; 0 is for ever.
@@ -127,6 +130,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Poll, 2*time.Second)
 	or(&c.Drain, 30*time.Second)
 	or(&c.Patience, 2*time.Minute)
+	or(&c.RoomFor, 20*time.Minute)
 	or(&c.Sweep, 30*time.Second)
 	or(&c.CollectFor, 10*time.Minute)
 	if c.Concurrency == 0 {
@@ -162,7 +166,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops.Go(func() { w.signLoop(house) })
 
 	var running sync.WaitGroup
-	w.take(ctx, func(c store.Claimed) { w.execute(jobs, c) }, &running)
+	w.take(ctx, func(c store.Claimed, mine *slot) { w.execute(jobs, c, mine) }, &running)
 
 	idle := make(chan struct{})
 	go func() {
@@ -184,54 +188,50 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // take claims jobs, as many at once as Concurrency, until ctx ends.
-func (w *Worker) take(ctx context.Context, execute func(store.Claimed), running *sync.WaitGroup) {
-	slots := make(chan struct{}, w.cfg.Concurrency)
+func (w *Worker) take(ctx context.Context, execute func(store.Claimed, *slot), running *sync.WaitGroup) {
+	slots := newSlots(w.cfg.Concurrency)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
+		mine := slots.take(ctx)
+		if mine == nil {
 			return
 		}
-		c, ok := w.claim(ctx)
-		if !ok {
-			return
+		c, ok, err := w.claim(ctx)
+		if ok {
+			running.Go(func() {
+				defer func() {
+					mine.leave()
+					nudge(w.ended)
+					nudge(w.unsigned)
+				}()
+				execute(c, mine)
+			})
+			continue
 		}
-		running.Go(func() {
-			defer func() {
-				<-slots
-				nudge(w.ended)
-				nudge(w.unsigned)
-			}()
-			execute(c)
-		})
-	}
-}
-
-// claim waits until there is a job. It returns false when ctx ends first.
-func (w *Worker) claim(ctx context.Context) (store.Claimed, bool) {
-	for ctx.Err() == nil {
-		if err := w.nodes.usable(ctx); err != nil {
-			// A job that is claimed now would only go back.
-			w.log.Warn("cannot take jobs: no execution service can be used", "error", err)
+		// A job that stepped aside may need the slot while there is no other.
+		mine.leave()
+		if err != nil {
+			w.log.Warn("cannot take a job", "error", err)
 			pause(ctx, w.cfg.Poll)
 			continue
 		}
-		// An answer that is not waited for is a job that nobody has until its
-		// lease is over.
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		c, ok, err := w.deps.Store.Claim(call, w.cfg.Name, w.cfg.Lease)
-		cancel()
-		switch {
-		case err != nil:
-			w.log.Warn("cannot claim a job", "error", err)
-			pause(ctx, w.cfg.Poll)
-		case ok:
-			return c, true
-		default:
-			w.await(ctx)
-		}
+		w.await(ctx)
 	}
-	return store.Claimed{}, false
+}
+
+// claim takes a job, if there is one.
+func (w *Worker) claim(ctx context.Context) (store.Claimed, bool, error) {
+	if ctx.Err() != nil {
+		return store.Claimed{}, false, nil
+	}
+	if err := w.nodes.usable(ctx); err != nil {
+		// A job that is claimed now would only go back.
+		return store.Claimed{}, false, fmt.Errorf("no execution service can be used: %w", err)
+	}
+	// An answer that is not waited for is a job that nobody has until its
+	// lease is over.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return w.deps.Store.Claim(call, w.cfg.Name, w.cfg.Lease)
 }
 
 // await returns when there may be a job: a hint came, one has ended here and
