@@ -80,7 +80,7 @@ func WithPlainHTTP() Option { return func(c *Client) { c.plain = true } }
 func New(baseURL string, options ...Option) (*Client, error) {
 	base, err := url.Parse(strings.TrimSuffix(baseURL, "/"))
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the address of the service: %w", err)
+		return nil, errors.New("cannot use the address of the service: it is no URL; give one like http://127.0.0.1:7300")
 	}
 	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("cannot use %q as the address of the service; give one like https://host", base.Redacted())

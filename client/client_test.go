@@ -44,6 +44,7 @@ func TestAddresses(t *testing.T) {
 		"http://localhost:1": true, "http://[::1]:1": true,
 		"http://a.example": false, "http://127.0.0.1.evil.example": false, "http://localhost.evil.example": false,
 		"a.example": false, "ftp://a.example": false, "https://user:pw@a.example": false, "https://a.example?x=1": false, "": false,
+		"127.0.0.1:7300": false, "https://user:pw@a.example:port": false,
 	} {
 		_, err := New(address, WithAPIKey(secret))
 		if (err == nil) != ok {
@@ -51,6 +52,9 @@ func TestAddresses(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "pw") {
 			t.Errorf("the error repeats a password: %v", err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "give one like") && !strings.Contains(err.Error(), "https") {
+			t.Errorf("%q: the error does not say what to give: %v", address, err)
 		}
 	}
 	if _, err := New("http://a.example", WithAPIKey(secret), WithPlainHTTP()); err != nil {

@@ -46,6 +46,8 @@ func (c *Control) Upload(ctx context.Context, caller Caller, r io.Reader, size i
 		err = body.noRoom
 	case body.err != nil: // the caller's connection, and not the storage
 		err = fault.Wrap(fault.Invalid, body.err, "cannot read the archive to its end")
+	case fault.Is(err, fault.Exhausted): // the operator's storage, and no limit of the caller's
+		err = fault.Wrap(fault.Unavailable, err, "the service has no room to keep the archive")
 	case err == nil && body.n == 0:
 		err = fault.New(fault.Invalid, "the archive is empty")
 	}

@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,7 +17,9 @@ import (
 	"time"
 
 	"github.com/agentdock/agentdock/api"
+	"github.com/agentdock/agentdock/internal/blob"
 	"github.com/agentdock/agentdock/internal/control"
+	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
 	"github.com/agentdock/agentdock/internal/tenant"
@@ -314,6 +318,35 @@ func TestUploadQuota(t *testing.T) {
 	}
 	if a := r.send("POST", "/v1/uploads", other, make([]byte, each)); a.status != 201 {
 		t.Errorf("another tenant: status %d: %s", a.status, a.body)
+	}
+}
+
+// noRoom is a storage that is full.
+type noRoom struct{ blob.Store }
+
+func (noRoom) Put(_ context.Context, key string, r io.Reader, _ int64) (blob.Info, error) {
+	_, _ = io.CopyN(io.Discard, r, 1)
+	return blob.Info{}, fault.New(fault.Exhausted, "cannot write blob %s: the storage is full", key)
+}
+
+// TestStorageIsFull: it is the operator's, so the caller is not told of a limit
+// of his own, and not where archives are kept.
+func TestStorageIsFull(t *testing.T) {
+	r := newRig(t)
+	_, key := r.tenant("a", tenant.Quota{UploadBytes: 100}, tenant.JobsRead, tenant.JobsWrite)
+	caller, err := r.control.Authenticate(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := control.New(control.Config{}, r.record, newQueue(t), noRoom{r.blobs}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is refused takes no room of the tenant's
+		_, err = full.Upload(t.Context(), control.Caller{Principal: caller}, strings.NewReader(strings.Repeat("x", 90)), 90)
+		if p := describe(err); p.code != api.ProblemCodeUnavailable || strings.Contains(p.detail, "uploads/") {
+			t.Errorf("%+v", p)
+		}
 	}
 }
 
