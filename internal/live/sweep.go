@@ -69,22 +69,23 @@ func (s *Sandboxes) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := make([]error, len(s.nodes.all))
+	swept := make([]error, len(s.nodes.all))
 	var looked sync.WaitGroup
 	for i, service := range s.nodes.all { // one that is slow holds up no other
 		boxes := open[service.Name]
 		delete(open, service.Name)
-		looked.Go(func() { errs[i] = s.sweepNode(ctx, service, boxes) })
+		looked.Go(func() { swept[i] = s.sweepNode(ctx, service, boxes) })
 	}
+	var unplaced error
 	for name, boxes := range open { // of services nobody knows, or of none
 		if name == "" {
-			errs = append(errs, s.removeUnplaced(ctx, boxes))
+			unplaced = s.removeUnplaced(ctx, boxes)
 			continue
 		}
 		s.giveUp(ctx, boxes)
 	}
 	looked.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(swept, unplaced)...)
 }
 
 func (s *Sandboxes) sweepNode(ctx context.Context, service *node, boxes []run.Sandbox) error {
