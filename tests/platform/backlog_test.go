@@ -58,7 +58,7 @@ func backlog(queued int) func(*world, *row, []*submitted) {
 		gone := time.Since(begun)
 		ran := w.allEnded(of, busy, queued)
 		w.tally.note("%d jobs of one tenant were queued at %.0f/s; with %d still waiting, the first jobs of %d other tenants were claimed after %v to %v; "+
-			"%d of the many were run meanwhile, and the rest cancelled at %.0f/s",
+			"%d of the many were run meanwhile, and the rest cancelled at %.0f/s; of these, state and attempts were looked at, and no logs",
 			queued, float64(queued)/made.Seconds(), waiting, newcomers, delays[0].Round(time.Millisecond), delays[len(delays)-1].Round(time.Millisecond),
 			ran, float64(queued)/gone.Seconds())
 		// A job of the many takes less than half a second, and six run at once.

@@ -3,6 +3,7 @@ package platform
 import (
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -80,8 +81,9 @@ func (t *tally) markdown() string {
 	b.WriteString("# Faults of the platform\n\nWritten by `make chaos` (`tests/platform`): the programs agentdock-api, agentdock-worker (two) and agentdock-execd\n" +
 		"with real sandboxes, over PostgreSQL, Redis and an S3 server, while one of them fails. Each job runs two\n" +
 		"commands that say in their log and in an artifact how often they ran. Logs are followed by a caller from the\n" +
-		"start, and compared with the record in the end. The time of the longest includes the fault itself.\n\n")
-	fmt.Fprintf(&b, "Seed %d, %s, %d processors.\n\n", t.seed, time.Since(t.begun).Round(time.Second), runtime.NumCPU())
+		"start, and compared with the record in the end. The time of the longest includes the fault itself. What failed\n" +
+		"is infrastructure_lost, of jobs whose sandbox went with the execution service.\n\n")
+	fmt.Fprintf(&b, "Seed %d, %s, %d processors, load average %s in the end.\n\n", t.seed, time.Since(t.begun).Round(time.Second), runtime.NumCPU(), loadAverage())
 	b.WriteString("| fault | times | jobs | succeeded | failed | cancelled | further attempts | without an end | run twice in an attempt | log lost | left over | longest until all ended |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	sum := row{fault: "all"}
@@ -115,6 +117,16 @@ func (t *tally) markdown() string {
 		fmt.Fprintf(&b, "- %s\n", n)
 	}
 	return b.String()
+}
+
+// loadAverage says what else the machine was doing.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
 }
 
 func (r *row) write(b *strings.Builder) {
