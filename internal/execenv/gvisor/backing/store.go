@@ -119,8 +119,10 @@ func (s *Store) Take(bytes int64) (*File, error) {
 			given, s.cfg.Total)
 	}
 	if disk.free-promised < s.cfg.KeepFree {
-		return nil, fault.New(fault.Exhausted, "the host has no room for a workspace of %d bytes: %s has %d free, of which %d are for sandboxes that are starting and %d are kept free; make room or lower --disk",
-			bytes, s.cfg.Dir, disk.free, promised-bytes, s.cfg.KeepFree)
+		// Where workspaces are, and how full it is there, is the operator's business.
+		return nil, fault.Wrap(fault.Exhausted,
+			fmt.Errorf("%s has %d free, of which %d are for sandboxes that are starting and %d are kept free", s.cfg.Dir, disk.free, promised-bytes, s.cfg.KeepFree),
+			"the host has no room for a workspace of %d bytes; make room or lower --disk", bytes)
 	}
 	file, err := s.unnamed()
 	if err != nil {
