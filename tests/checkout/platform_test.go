@@ -185,6 +185,7 @@ func TestCanaryOnServers(t *testing.T) {
 		commands := p.Redis.Watch()
 		cut := p.submit(args...)
 		g.wait(t, nil)
+		p.packHolds(images)
 		f := newFinds(t, p.secrets(), images)
 		f.during(p)
 		f.memory("memory beside the worker's", p.Worker.Pid())
@@ -214,6 +215,21 @@ func TestCanaryOnServers(t *testing.T) {
 		f.look("logs and answers", "planted", []byte(p.Worker.Log()+token))
 		f.report(onServers, true)
 	})
+}
+
+// packHolds waits until the worker has written down what the server has sent.
+func (p *platform) packHolds(images string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		f := newFinds(p.t, p.secrets(), images)
+		f.openFiles("the worker's", p.Worker.Pid())
+		if len(f.found) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("the worker never writes down the token that the server sends")
+		}
+	}
 }
 
 // inSandboxMemory has a program in a sandbox hold the token, which must be found
