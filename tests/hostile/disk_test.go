@@ -18,6 +18,7 @@ var diskCases = []attack{
 	{what: "fill_tmp", own: roomy, do: do("fill", "/tmp/big", more), want: full, bites: instead(onTmpfs, "fill", "big", more)},
 	{what: "fill_shm", own: roomy, do: do("fill", "/dev/shm/big", more), want: full, bites: instead(onTmpfs, "fill", "big", more)},
 	{what: "fill_many_files", own: roomy, do: do("fill-many", ".", "200"), want: full, bites: onTmpfs},
+	{what: "extended_attributes", own: roomy, do: do("xattrs", "big", "4000"), want: want(blocked("EOPNOTSUPP"))},
 	{what: "fill_deleted_file", own: roomy, do: do("fill-deleted", "big", more), want: full, bites: onTmpfs},
 	{what: "fill_unnamed_file", own: roomy, do: do("fill-unnamed", ".", more), want: want(blocked("ENOSPC", "EOPNOTSUPP", "EISDIR", "EINVAL")), bites: onTmpfs},
 	{what: "fill_by_mapping", own: roomy, do: do("fill-mapped", "big", more), want: mappedFull, bites: onTmpfs},

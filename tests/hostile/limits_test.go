@@ -111,7 +111,6 @@ var memoryCases = []attack{
 	{what: "private_beside_files_on_disk", own: onDisk, do: do("fill-then", "bomb", more, "alloc", more), want: bomb},
 	{what: "memfd_beside_files_on_disk", own: onDisk, do: do("fill-then", "bomb", more, "memfd", more), want: bounded},
 	{what: "tmpfs_of_a_user_namespace", own: small, do: do("in-namespaces", "on-tmpfs", "fill", "bomb", more), want: want(blocked("EPERM"))},
-	{what: "extended_attributes", own: small, do: do("xattrs", "big", "4000"), want: want(blocked("EOPNOTSUPP"))},
 }
 
 var withMemoryTmpfs = control{"in a control group with more memory", func(b *bench, _ []string) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	units "github.com/docker/go-units"
@@ -11,6 +12,8 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/guest/supervisor"
@@ -173,8 +176,19 @@ func imageRef(name string) string {
 
 // allowList is Docker's own of system calls, as it is today: the one that comes with
 // an old daemon lets more through (io_uring, and sockets to whatever machine this
-// one is a guest of, which no network namespace holds back).
+// one is a guest of, which no network namespace holds back). What makes extended
+// attributes is taken out of it: tmpfs counts them in no limit of bytes.
 var allowList = sync.OnceValue(func() string {
-	data, _ := json.Marshal(seccomp.DefaultProfile()) // strings and numbers
+	profile := seccomp.DefaultProfile()
+	for _, rule := range profile.Syscalls {
+		rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(makeAttributes, name) })
+	}
+	unsupported := uint(unix.EOPNOTSUPP)
+	refused := &seccomp.Syscall{}
+	refused.Names, refused.Action, refused.ErrnoRet = makeAttributes, specs.ActErrno, &unsupported
+	profile.Syscalls = append(profile.Syscalls, refused)
+	data, _ := json.Marshal(profile) // strings and numbers
 	return string(data)
 })
+
+var makeAttributes = []string{"setxattr", "lsetxattr", "fsetxattr", "setxattrat"}
