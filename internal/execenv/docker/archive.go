@@ -64,10 +64,13 @@ func (b *box) helper(args []string, stdin, stdout *os.File) (transfer.Tool, erro
 		}
 	}
 	t := &tool{box: b, errRead: errRead, message: make(chan string, 1), ended: make(chan struct{})}
-	t.proc, err = b.link.start(launch{
+	t.proc, err = b.link.begin(launch{
 		argv: append([]string{guestPath}, args...), dir: "/", files: files,
 		env: []string{"PATH=" + execenv.Path, "HOME=" + execenv.Workspace},
 	})
+	if err == nil {
+		err = t.proc.started()
+	}
 	if err != nil {
 		errRead.Close()
 		var notStarted *errNotStarted

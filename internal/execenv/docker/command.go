@@ -135,22 +135,30 @@ func (c *command) start() {
 		c.fail(fault.Wrap(fault.Internal, err, "cannot start the command"))
 		return
 	}
-	c.proc, err = c.box.link.start(launch{
+	c.proc, err = c.box.link.begin(launch{
 		argv: c.spec.Argv, env: execenv.Environ(c.box.spec, c.spec), dir: dir,
 		files: files.Theirs, tty: c.spec.TTY != nil,
 	})
 	files.CloseTheirs()
+	// The limit is armed before the program can do anything: one that keeps its
+	// start from being told must not run without.
+	timer := time.AfterFunc(c.limit, func() { c.end(run.WallClock) })
+	if err == nil {
+		err = c.proc.started()
+	}
 	var notStarted *errNotStarted
 	switch {
 	case errors.As(err, &notStarted):
+		timer.Stop()
 		files.CloseOurs()
 		c.finish(run.Outcome{Kind: run.NotStarted, Evidence: notStarted.reason}, run.Usage{})
 	case err != nil:
+		timer.Stop()
 		files.CloseOurs()
 		c.finish(c.lost())
 	default:
 		c.stdin.Open(files.In, typing)
-		go c.follow(files)
+		go c.follow(files, timer)
 	}
 }
 
@@ -180,9 +188,7 @@ func (c *command) fail(err error) {
 }
 
 // follow takes the command to its end.
-func (c *command) follow(files *stdio.Files) {
-	timer := time.AfterFunc(c.limit, func() { c.end(run.WallClock) })
-	defer timer.Stop()
+func (c *command) follow(files *stdio.Files, timer *time.Timer) {
 	readers := files.Read(c.log)
 	go c.watchOutput()
 	event, err := c.proc.wait()
@@ -239,11 +245,14 @@ func (c *command) end(reason run.Kind) {
 		c.killed = reason
 	}
 	c.mu.Unlock()
-	_ = c.proc.kill()
+	if c.proc != nil {
+		go func() { _ = c.proc.kill() }() // it blocks where the supervisor takes nothing
+	}
 	late := time.NewTimer(killTimeout)
 	defer late.Stop()
 	select {
 	case <-c.ended:
+	case <-c.done: // it was never started
 	case <-c.box.ended:
 	case <-late.C:
 		c.box.abandon("a command cannot be killed")

@@ -93,7 +93,9 @@ type launch struct {
 	tty       bool
 }
 
-func (l *link) start(what launch) (*process, error) {
+// begin asks for a command to be started. It may run from here on, and it can be
+// killed, whether or not anybody says that it was started.
+func (l *link) begin(what launch) (*process, error) {
 	p := &process{link: l}
 	p.number, p.events = l.ask(2)
 	err := l.request(supervisor.Request{
@@ -104,16 +106,21 @@ func (l *link) start(what launch) (*process, error) {
 		l.forget(p.number)
 		return nil, errors.Join(errLinkClosed, err)
 	}
+	return p, nil
+}
+
+// started waits for the word that the command was started, or was not.
+func (p *process) started() error {
 	select {
 	case e := <-p.events:
 		if e.Op == supervisor.EventRefused {
-			l.forget(p.number)
-			return nil, &errNotStarted{e.Reason}
+			p.link.forget(p.number)
+			return &errNotStarted{e.Reason}
 		}
-		return p, nil
-	case <-l.closed:
-		l.forget(p.number)
-		return nil, errLinkClosed
+		return nil
+	case <-p.link.closed:
+		p.link.forget(p.number)
+		return errLinkClosed
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -130,14 +132,7 @@ func TestWatcherIsAttacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "orphan", Mode: 0o755, Size: int64(len(program))})
-	_, _ = w.Write(program)
-	_ = w.Close()
-	if err := sb.PutArchive(t.Context(), "", &archive); err != nil {
-		t.Fatal(err)
-	}
+	putProgram(t, sb, "orphan", program)
 	bystander := hold(t, sb)
 	supervisor := daemon.Pid(e.mustFind(t, "one").name())
 	// Its children are the shepherd of the bystander and what nobody watches over.
@@ -176,6 +171,80 @@ func TestWatcherIsAttacked(t *testing.T) {
 	if r := wait(t, bystander); r.Outcome.Kind != run.Cancelled {
 		t.Errorf("the bystander is %v (%s)", r.Outcome, r.Outcome.Evidence)
 	}
+}
+
+func putProgram(t *testing.T, sb execenv.Sandbox, name string, program []byte) {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(program))})
+	_, _ = w.Write(program)
+	_ = w.Close()
+	if err := sb.PutArchive(t.Context(), "", &archive); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAProgramStopsWhoStartedIt: it is faster than the process that watches over
+// it can say that it runs, and has its limit all the same. Not each of them wins
+// that race, so there are many.
+func TestAProgramStopsWhoStartedIt(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	sb := create(t, e, "one")
+	putProgram(t, sb, "stopper", stopper())
+	bystander := hold(t, sb)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var tries sync.WaitGroup
+	for range 30 {
+		tries.Go(func() {
+			x, err := sb.Exec(ctx, execenv.ExecSpec{Argv: []string{"/workspace/stopper"}, Timeout: time.Second})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if r, err := x.Wait(ctx); err != nil || r.Outcome.Kind != run.WallClock {
+				t.Errorf("%v, %v", r.Outcome, err)
+			}
+		})
+	}
+	tries.Wait()
+	if err := bystander.Kill(ctx); err != nil {
+		t.Error(err)
+	}
+	if r := wait(t, bystander); r.Outcome.Kind != run.Cancelled {
+		t.Errorf("the bystander: %v", r.Outcome)
+	}
+}
+
+// stopper is a program of a few instructions: it stops its parent and pauses for
+// ever.
+func stopper() []byte {
+	code := []byte{
+		0xb8, 110, 0, 0, 0, 0x0f, 0x05, // getppid
+		0x89, 0xc7, 0xbe, 19, 0, 0, 0, 0xb8, 62, 0, 0, 0, 0x0f, 0x05, // kill(it, SIGSTOP)
+		0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, // pause, again and again
+	}
+	const base, headers = 0x400000, 64 + 56
+	size := uint64(headers + len(code))
+	var b bytes.Buffer
+	for _, part := range []any{
+		elf.Header64{
+			Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+			Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
+			Entry: base + headers, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1,
+		},
+		elf.Prog64{
+			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Paddr: base,
+			Filesz: size, Memsz: size, Align: 0x1000,
+		},
+		code,
+	} {
+		_ = binary.Write(&b, binary.LittleEndian, part) // of a fixed size, into memory
+	}
+	return b.Bytes()
 }
 
 var orphan = sync.OnceValues(func() ([]byte, error) {

@@ -47,6 +47,7 @@ type supervisor struct {
 type herding struct {
 	number   uint64
 	shepherd int
+	told     chan struct{}   // closed once the shepherd has said that the program runs
 	died     chan struct{}   // closed once the shepherd is reaped
 	status   unix.WaitStatus // of the shepherd, then
 	program  *os.File        // a pidfd; nil unless it runs
@@ -143,7 +144,7 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 		Files: []uintptr{passed[0].Fd(), passed[1].Fd(), passed[2].Fd(), theirReport.Fd(), theirCommand.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
-	h := &herding{number: r.Command, died: make(chan struct{})}
+	h := &herding{number: r.Command, told: make(chan struct{}), died: make(chan struct{})}
 	s.mu.Lock()
 	h.shepherd, err = syscall.ForkExec(s.cfg.Program, []string{s.cfg.Program, "shepherd"}, attr)
 	if err == nil {
@@ -160,7 +161,29 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 		_, _ = ours.Write(data)
 	}()
 	go s.follow(h, report)
+	go s.rouse(h)
 	return nil
+}
+
+// rouse keeps a shepherd going until it has said that its program runs: the
+// program can be faster, and stop it before that.
+func (s *supervisor) rouse(h *herding) {
+	every := time.NewTicker(reportTime)
+	defer every.Stop()
+	for {
+		select {
+		case <-h.told:
+			return
+		case <-h.died:
+			return
+		case <-every.C:
+		}
+		s.mu.Lock()
+		if s.flock[h.shepherd] == h {
+			_ = unix.Kill(h.shepherd, unix.SIGCONT)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // follow reads what the shepherd reports, and takes the command to its end.
@@ -178,6 +201,9 @@ func (s *supervisor) follow(h *herding, report *os.File) {
 			_ = s.event(Event{Op: EventRefused, Command: h.number, Reason: rest})
 			return
 		case reportStarted:
+			if !started {
+				close(h.told)
+			}
 			started = true
 			s.started(h, rest)
 		case reportEnded:
