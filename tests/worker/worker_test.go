@@ -169,6 +169,8 @@ func TestExecutionServiceIsKilled(t *testing.T) {
 		w.inHere(s, func() {
 			w.says("once-1", "step-0", "begun")
 			w.says("twice-1", "step-0", "begun")
+			// What only the service has of an output goes with it.
+			w.until(s, "twice", func(run.Job) bool { return w.log(s, "twice") == "begun\n" })
 			w.execd.Kill()
 			w.execd.Start()
 			job := w.until(s, "once", ended)
