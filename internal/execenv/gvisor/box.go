@@ -53,15 +53,16 @@ type box struct {
 	mu sync.Mutex
 	// lifetime is nil without one, and strikes at expires. It is stopped when
 	// the sandbox is freed.
-	lifetime *time.Timer
-	expires  time.Time
-	state    execenv.State
-	freed    bool
-	expired  bool
-	outcome  *run.Outcome
-	slots    slots
-	execs    map[string]*command
-	finished []string // IDs of ended execs, oldest first
+	lifetime  *time.Timer
+	expires   time.Time
+	state     execenv.State
+	freed     bool
+	expired   bool
+	abandoned string // why the sandbox was given up here, if it was
+	outcome   *run.Outcome
+	slots     slots
+	execs     map[string]*command
+	finished  []string // IDs of ended execs, oldest first
 	// counted is what was refused in each slot before it was last free.
 	counted map[int]answer.Refusals
 	// peakMemory is the highest use that was seen, see usageOf.
@@ -102,6 +103,8 @@ func (b *box) end() {
 			Evidence:  b.lived(),
 			LimitsHit: []run.Limit{run.LimitWallClock},
 		}
+	case b.abandoned != "":
+		outcome.Evidence = "the sandbox was ended here: " + b.abandoned
 	}
 	b.outcome = &outcome
 	if b.state == execenv.StateRunning {

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -46,6 +47,9 @@ type process struct {
 	leaveErr error
 	// What was counted for its slot before it, and when nothing was left of it.
 	before, after answer.Refusals
+
+	slotMu   sync.Mutex // held while the slot's group is killed
+	released bool       // whether the slot was given back
 }
 
 // errNotStarted is a program that the sandbox's kernel could not start.
@@ -191,7 +195,7 @@ func (b *box) enterSlot(in area) (*process, error) {
 		if refused != nil {
 			return nil, fault.Wrap(fault.Internal, err, "cannot start a command in sandbox %s", b.spec.ID)
 		}
-		b.abandon("its init does not answer")
+		b.abandon(fmt.Sprintf("its init does not answer: %v", err))
 		return nil, b.lost(err)
 	}
 	return p, nil
@@ -202,7 +206,7 @@ func (b *box) enterSlot(in area) (*process, error) {
 func (p *process) leave() {
 	defer close(p.left)
 	if _, p.leaveErr = p.box.control.Request("leave"); p.leaveErr != nil {
-		p.box.abandon("its init does not answer")
+		p.box.abandon(fmt.Sprintf("its init does not answer: %v", p.leaveErr))
 	}
 }
 
@@ -251,8 +255,16 @@ func (p *process) signal(sig unix.Signal, foreground bool) error {
 
 // kill ends everything the process ever started, at once and with nobody left
 // out: the sandbox's kernel holds forks back meanwhile.
+//
+// Once the slot was given back it does nothing: another command may have the
+// slot by then, and init with it.
 func (p *process) kill() error {
 	<-p.left
+	p.slotMu.Lock()
+	defer p.slotMu.Unlock()
+	if p.released {
+		return nil
+	}
 	return p.box.writeGroupFile(p.file("cgroup.kill"), "1")
 }
 
@@ -290,6 +302,9 @@ func (p *process) empty(deadline time.Time) error {
 
 // release gives the slot back; its group must be empty.
 func (p *process) release() {
+	p.slotMu.Lock()
+	p.released = true
+	p.slotMu.Unlock()
 	p.box.mu.Lock()
 	defer p.box.mu.Unlock()
 	p.box.counted[p.slot] = p.after
@@ -354,6 +369,11 @@ func (b *box) lost(cause error) error {
 // abandon ends a sandbox that cannot be used any more.
 func (b *box) abandon(reason string) {
 	b.env.log.Error("ending a sandbox", "sandbox", b.spec.ID, "reason", reason)
+	b.mu.Lock()
+	if b.abandoned == "" {
+		b.abandoned = reason
+	}
+	b.mu.Unlock()
 	// An error says that it is gone already.
 	_ = b.process.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 }
