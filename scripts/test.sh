@@ -31,16 +31,18 @@ export AGENTDOCK_TEST_KERNEL=$kernel
 gate=$(mktemp -d)
 trap 'rm -rf "$gate"' EXIT
 go build -buildvcs=false -o "$gate/testgate" ./tools/testgate
+# What failed, again and in short, for whoever starts this script.
+failures=${AGENTDOCK_TEST_FAILURES:-$gate/failures}
 failed=()
 
 say "tests with the race detector: ${#race[@]} packages"
-CGO_ENABLED=1 "$gate/testgate" -strict -allow scripts/allowed-skips.txt -- \
+CGO_ENABLED=1 "$gate/testgate" -strict -allow scripts/allowed-skips.txt -failures "$failures" -- \
 	-race -count=1 -timeout 10m "${race[@]}" || failed+=("with the race detector")
 
 if [[ -n $alone ]]; then
 	mapfile -t alone <<<"$alone"
 	say "tests on real sandboxes, one package at a time: ${#alone[@]} packages"
-	CGO_ENABLED=0 "$gate/testgate" -strict -allow scripts/allowed-skips.txt -- \
+	CGO_ENABLED=0 "$gate/testgate" -strict -allow scripts/allowed-skips.txt -failures "$failures" -- \
 		-p 1 -count=1 -timeout 20m "${alone[@]}" || failed+=("on real sandboxes")
 fi
 

@@ -6,7 +6,10 @@
 // missing, which is right on a laptop and wrong where everything has been
 // installed: there, a skipped case is a guarantee that nobody has checked.
 //
-// Usage: testgate [-strict] [-allow FILE] [--] [arguments of go test]
+// What failed is printed where it happens. A run of half an hour buries that, so
+// -failures appends it to a file too, each failure cut to a few lines' worth.
+//
+// Usage: testgate [-strict] [-allow FILE] [-failures FILE] [--] [arguments of go test]
 package main
 
 import (
@@ -21,14 +24,15 @@ import (
 func main() {
 	strict := flag.Bool("strict", false, "fail if a case is skipped that the allow file does not name")
 	allowFile := flag.String("allow", "", "file of allowed skips: package, test and reason on each line")
+	failuresFile := flag.String("failures", "", "file to append what failed to")
 	flag.Parse()
-	if err := run(os.Stdout, *strict, *allowFile, flag.Args()); err != nil {
+	if err := run(os.Stdout, *strict, *allowFile, *failuresFile, flag.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "testgate: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(out io.Writer, strict bool, allowFile string, args []string) error {
+func run(out io.Writer, strict bool, allowFile, failuresFile string, args []string) error {
 	allowed, err := readAllowed(allowFile)
 	if err != nil {
 		return err
@@ -48,5 +52,21 @@ func run(out io.Writer, strict bool, allowFile string, args []string) error {
 	if waitErr != nil {
 		waitErr = fmt.Errorf("go test: %w", waitErr)
 	}
-	return errors.Join(readErr, waitErr, r.finish(strict, allowed))
+	sumErr := r.finish(strict, allowed)
+	return errors.Join(readErr, waitErr, sumErr, writeFailures(failuresFile, r.failures.String()))
+}
+
+// writeFailures appends what failed to a file. An empty name means none.
+func writeFailures(name, text string) error {
+	if name == "" || text == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("cannot note what failed: %w", err)
+	}
+	if _, err := f.WriteString(text); err != nil {
+		return errors.Join(fmt.Errorf("cannot note what failed: %w", err), f.Close())
+	}
+	return f.Close()
 }

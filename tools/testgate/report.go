@@ -40,7 +40,15 @@ type report struct {
 	parts  map[string]int
 	passed int
 	failed int
+	// failures is what failed, again and in short.
+	failures strings.Builder
 }
+
+// mustNot is the verdict on a skip that fails the run.
+const mustNot = "MUST NOT SKIP"
+
+// enough of what one failure printed, in bytes, to see what it is.
+const enough = 3000
 
 func newReport(out io.Writer) *report {
 	return &report{out: out, output: map[test]*strings.Builder{}, parts: map[string]int{}}
@@ -74,6 +82,7 @@ func (r *report) event(e event) {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(r.out, e.Output)
+		r.failures.WriteString(e.Output)
 	case "output":
 		if r.output[key] == nil {
 			r.output[key] = &strings.Builder{}
@@ -104,7 +113,7 @@ func (r *report) end(key test, action string) {
 		}
 	case "fail":
 		r.failed++
-		fmt.Fprint(r.out, printed)
+		r.fail(key.Package+" "+key.Name, printed)
 	case "skip":
 		r.skips = append(r.skips, skip{key, reason(printed)})
 	}
@@ -126,10 +135,19 @@ func (r *report) endPackage(name, action, printed string) {
 	}
 	sort.Strings(open)
 	for _, t := range open {
-		fmt.Fprint(r.out, r.output[test{name, t}].String())
+		r.fail(name+" "+t+" (never ended)", r.output[test{name, t}].String())
 		delete(r.output, test{name, t})
 	}
+	r.fail(name, printed)
+}
+
+// fail prints what failed, and keeps its beginning and its end.
+func (r *report) fail(name, printed string) {
 	fmt.Fprint(r.out, printed)
+	if len(printed) > enough {
+		printed = printed[:enough/2] + "\n[…]\n" + printed[len(printed)-enough/2:]
+	}
+	fmt.Fprintf(&r.failures, "FAILED: %s\n%s", name, strings.ToValidUTF8(printed, "�"))
 }
 
 // reason picks what a test gave to t.Skip out of all it printed.
@@ -160,10 +178,14 @@ func (r *report) finish(strict bool, allowed []allowance) error {
 		} else if ok {
 			verdict = "skip allowed (" + a.Reason + ")"
 		} else if strict {
-			verdict = "MUST NOT SKIP"
+			verdict = mustNot
 			unexpected++
 		}
-		fmt.Fprintf(r.out, "%s: %s %s: %s\n", verdict, s.Package, s.Name, s.Reason)
+		line := fmt.Sprintf("%s: %s %s: %s\n", verdict, s.Package, s.Name, s.Reason)
+		if verdict == mustNot {
+			r.failures.WriteString(line)
+		}
+		fmt.Fprint(r.out, line)
 	}
 	r.declare(whole)
 	fmt.Fprintf(r.out, "tests: %d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))

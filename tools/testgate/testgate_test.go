@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
@@ -32,6 +33,27 @@ const (
 {"Action":"fail","Package":"m/a"}
 `
 )
+
+// What failed is kept in short, however much it printed, and in valid UTF-8.
+func TestFailuresAreKeptInShort(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	long := "begin" + strings.Repeat("ü", 1<<20) + "end"
+	r.fail("m/a TestLong", long)
+	r.fail("m/a TestShort", "short\n")
+	kept := r.failures.String()
+	if out.String() != long+"short\n" {
+		t.Error("what failed is not printed whole")
+	}
+	for _, want := range []string{"FAILED: m/a TestLong\nbegin", "end", "FAILED: m/a TestShort\nshort\n"} {
+		if !strings.Contains(kept, want) {
+			t.Errorf("no %q in what is kept", want)
+		}
+	}
+	if len(kept) > 2*enough || !utf8.ValidString(kept) {
+		t.Errorf("kept %d bytes, valid: %v", len(kept), utf8.ValidString(kept))
+	}
+}
 
 func TestReport(t *testing.T) {
 	allowed, err := parseAllowed("f", "# why\na TestReal/... has no such part here\n")
@@ -72,6 +94,9 @@ func TestReport(t *testing.T) {
 			err := r.finish(tc.strict, tc.allowed)
 			if (err == nil) != (tc.err == "") || (err != nil && !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("got error %v, want %q", err, tc.err)
+			}
+			if fails := tc.err != "" && tc.events != "" || name == "panic"; fails != (r.failures.Len() > 0) {
+				t.Errorf("noted as failed: %q", r.failures.String())
 			}
 			for _, want := range tc.says {
 				if !strings.Contains(out.String(), want) {
