@@ -51,7 +51,7 @@ var load = sync.OnceValues(func() (*source, error) {
 			return err
 		}
 		name, _ := filepath.Rel(root, path)
-		if d.IsDir() && (name == ".git" || name == "bin" || name == "build-output-dir") {
+		if d.IsDir() && (name == ".git" || name == "bin" || name == "build-output-dir" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		s.files[name], s.bases[filepath.Base(name)] = true, true

@@ -1,9 +1,11 @@
 // Package clients runs the clients of E2B, as they are shipped and unmodified,
-// against the façade on real sandboxes.
+// against the façade on real sandboxes, and our own TypeScript client against the
+// whole platform.
 package clients
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -45,20 +47,14 @@ type world struct {
 	key, other, noShell string
 	live                *live.Sandboxes
 	use                 *control.Control
-	// node runs the clients.
-	node string
+	// node runs the clients, and environ tells them where to go.
+	node    string
+	environ []string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	images := os.Getenv("AGENTDOCK_IMAGE_DIR")
-	if images == "" {
-		images = "/var/lib/agentdock/images"
-	}
-	if _, err := os.Stat(filepath.Join(images, "index.json")); err != nil {
-		missing(t, "there is no default image; make it with: agentdock image build")
-	}
-	execd := testenv.StartExecd(t, images)
+	execd := testenv.StartExecd(t, defaultImage(t))
 	log := &capture.Buffer{}
 	logger := slog.New(slog.NewJSONHandler(log, nil))
 	t.Cleanup(func() {
@@ -130,6 +126,16 @@ func (w *world) ok(err error) {
 	}
 }
 
+// defaultImage is the directory of a store that has the default image.
+func defaultImage(t *testing.T) (images string) {
+	t.Helper()
+	images = cmp.Or(os.Getenv("AGENTDOCK_IMAGE_DIR"), "/var/lib/agentdock/images")
+	if _, err := os.Stat(filepath.Join(images, "index.json")); err != nil {
+		missing(t, "there is no default image; make it with: agentdock image build")
+	}
+	return images
+}
+
 // missing skips, unless everything must be there.
 func missing(t *testing.T, what string) {
 	t.Helper()
@@ -181,8 +187,7 @@ type line struct {
 	Done    *int
 }
 
-// run installs a client as its lock file pins it, and runs its script; each of
-// its checks is a test.
+// run installs a client as its lock file pins it, and runs its script.
 func (w *world) run(client string) (passed int) {
 	w.Helper()
 	work := w.TempDir()
@@ -197,9 +202,16 @@ func (w *world) run(client string) (passed int) {
 		w.T.Run("descriptors", func(t *testing.T) { checkDrift(t, work) })
 		w.checkReadme(work)
 	}
+	w.environ = w.environment()
+	return w.check(ctx, work)
+}
+
+// check runs a script of checks in a directory; each is a test.
+func (w *world) check(ctx context.Context, work string) (passed int) {
+	w.Helper()
 	node := exec.CommandContext(ctx, w.node, "run.mjs")
 	node.Dir = work
-	node.Env = append(os.Environ(), w.environment()...)
+	node.Env = append(os.Environ(), w.environ...)
 	var errs capture.Buffer
 	node.Stderr = &errs
 	out, err := node.StdoutPipe()
