@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/agentdock/agentdock/api"
@@ -53,24 +52,12 @@ type JobQuery struct {
 }
 
 func (q JobQuery) values() url.Values {
-	v := url.Values{}
-	for _, s := range q.States {
-		v.Add("state", string(s))
-	}
-	for name, value := range q.Labels {
-		v.Add("label", name+"="+value)
-	}
+	v := selection(q.States, q.Labels, q.PageSize, q.Cursor)
 	if !q.CreatedAfter.IsZero() {
 		v.Set("created_after", q.CreatedAfter.UTC().Format(time.RFC3339Nano))
 	}
 	if !q.CreatedBefore.IsZero() {
 		v.Set("created_before", q.CreatedBefore.UTC().Format(time.RFC3339Nano))
-	}
-	if q.PageSize > 0 {
-		v.Set("limit", strconv.Itoa(q.PageSize))
-	}
-	if q.Cursor != "" {
-		v.Set("cursor", q.Cursor)
 	}
 	return v
 }
@@ -85,24 +72,15 @@ func (c *Client) JobPage(ctx context.Context, q JobQuery) (*api.JobList, error) 
 // Jobs goes through all jobs, newest first, and fetches pages as it needs them.
 // It ends after an error.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[api.Job, error] {
-	return func(yield func(api.Job, error) bool) {
-		for {
-			page, err := c.JobPage(ctx, q)
-			if err != nil {
-				yield(api.Job{}, err)
-				return
-			}
-			for _, job := range page.Jobs {
-				if !yield(job, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
+	return pages(q.Cursor, func(cursor string) ([]api.Job, string, error) {
+		q := q
+		q.Cursor = cursor
+		page, err := c.JobPage(ctx, q)
+		if err != nil {
+			return nil, "", err
 		}
-	}
+		return page.Jobs, page.Next, nil
+	})
 }
 
 func jobPath(id string) string { return "/v1/jobs/" + url.PathEscape(id) }

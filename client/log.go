@@ -2,16 +2,11 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math"
 	"net/http"
 	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/agentdock/agentdock/api"
 )
@@ -33,42 +28,21 @@ type LogOptions struct {
 // twice and none is missed. It ends after an error. A sequence that is over
 // without an error and without "end" does not happen, but for NoFollow.
 func (c *Client) Log(ctx context.Context, jobID string, o LogOptions) iter.Seq2[api.LogEvent, error] {
-	return func(yield func(api.LogEvent, error) bool) {
-		f := &follower{c: c, jobID: jobID, after: o.After, noFollow: o.NoFollow, yield: yield}
-		if err := f.run(ctx); err != nil && !errors.Is(err, errEnough) {
-			yield(api.LogEvent{}, err)
-		}
-	}
+	return follow(ctx, c, func() place[api.LogEvent] { return &logPlace{jobID: jobID, LogOptions: o} })
 }
 
 // OutputBytes are the bytes of a piece of output.
-func OutputBytes(o *api.LogOutput) []byte {
-	if len(o.Base64) > 0 {
-		return o.Base64
-	}
-	return []byte(o.Text)
-}
+func OutputBytes(o *api.LogOutput) []byte { return piece{text: o.Text, bytes: o.Base64}.data() }
 
 // CopyLog writes what a job's commands write to two writers, until the job has
 // ended, and returns how.
 func (c *Client) CopyLog(ctx context.Context, jobID string, stdout, stderr io.Writer) (*api.LogEnd, error) {
-	for event, err := range c.Log(ctx, jobID, LogOptions{}) {
-		switch {
-		case err != nil:
-			return nil, err
-		case event.End != nil:
-			return event.End, nil
-		case event.Output != nil:
-			to := stdout
-			if event.Output.Stream == "stderr" {
-				to = stderr
-			}
-			if _, err := to.Write(OutputBytes(event.Output)); err != nil {
-				return nil, err
-			}
+	return copyOutput(c.Log(ctx, jobID, LogOptions{}), stdout, stderr, func(e api.LogEvent) (*piece, *api.LogEnd) {
+		if e.Output == nil {
+			return nil, e.End
 		}
-	}
-	return nil, ErrInterrupted
+		return &piece{stream: e.Output.Stream, text: e.Output.Text, bytes: e.Output.Base64}, nil
+	})
 }
 
 // Wait returns a job when it has ended.
@@ -85,110 +59,34 @@ func (c *Client) Wait(ctx context.Context, jobID string) (*api.Job, error) {
 	return nil, ErrInterrupted
 }
 
-var (
-	errEnough = errors.New("the caller has enough")
-	errAgain  = errors.New("the stream is to be opened again")
-)
-
-// follower keeps its place in a log over connections that break.
-type follower struct {
-	c        *Client
-	jobID    string
-	after    int64
-	noFollow bool
-	yield    func(api.LogEvent, error) bool
-	// progress says that something came over this connection.
-	progress bool
+// logPlace is a place in a job's log.
+type logPlace struct {
+	jobID string
+	LogOptions
 }
 
-func (f *follower) run(ctx context.Context) error {
-	wait, failures := f.c.firstWait, 0
-	for {
-		f.progress = false
-		err := f.once(ctx)
-		switch {
-		case err == nil, errors.Is(err, errEnough):
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !errors.Is(err, errAgain) && !passing(err):
-			return err
-		}
-		if f.progress {
-			wait, failures = f.c.firstWait, 0
-		}
-		if failures++; failures >= f.c.attempts {
-			return fmt.Errorf("cannot follow the log of job %s: %w: %w", f.jobID, ErrInterrupted, err)
-		}
-		if err := f.c.pause(ctx, wait, err); err != nil {
-			return err
-		}
-		wait = min(2*wait, f.c.maxWait)
-	}
-}
+func (p *logPlace) what() string { return "the log of job " + p.jobID }
 
-// once reads one connection to its end. It returns nil when there is no more to
-// come.
-func (f *follower) once(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+func (p *logPlace) request() call {
 	query := url.Values{}
-	if f.noFollow {
+	if p.NoFollow {
 		query.Set("follow", "false")
 	}
-	header := http.Header{"Accept": {"application/x-ndjson"}}
-	if f.after > 0 {
-		header.Set("Last-Event-ID", strconv.FormatInt(f.after, 10))
-	}
-	res, err := f.c.open(ctx, call{method: http.MethodGet, path: jobPath(f.jobID) + "/log", query: query, header: header, once: true})
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	silent := time.AfterFunc(f.c.silence, cancel)
-	defer silent.Stop()
-	in := json.NewDecoder(res.Body)
-	for {
-		silent.Reset(f.c.silence)
-		var event api.LogEvent
-		if err := in.Decode(&event); err != nil {
-			return fmt.Errorf("%w: %w", errAgain, err) // without a last word: it was cut
-		}
-		silent.Stop() // the caller may take its time
-		last, err := f.take(event)
-		if last || err != nil {
-			return err
-		}
-	}
+	return call{method: http.MethodGet, path: jobPath(p.jobID) + "/log", query: query, header: ndjson(p.After), once: true}
 }
 
-func (f *follower) take(event api.LogEvent) (last bool, _ error) {
+func (p *logPlace) take(event api.LogEvent) (verdict, error) {
 	switch {
 	case event.Output != nil:
-		if event.Output.Seq <= f.after {
-			return false, nil
+		if event.Output.Seq <= p.After {
+			return passed, nil
 		}
-		f.after, f.progress = event.Output.Seq, true
-		if !f.yield(event, nil) {
-			return true, errEnough
-		}
+		p.After = event.Output.Seq
+		return news, nil
 	case event.End != nil:
-		if !f.yield(event, nil) {
-			return true, errEnough
-		}
-		return true, nil
+		return last, nil
 	case event.Interrupted != nil:
-		return true, f.interrupted(event)
+		return interrupted(event.Interrupted)
 	}
-	return false, nil
-}
-
-func (f *follower) interrupted(event api.LogEvent) error {
-	if event.Interrupted.Reason == "not_following" {
-		if !f.yield(event, nil) {
-			return errEnough
-		}
-		return nil
-	}
-	return interruptedFor(event.Interrupted.Reason)
+	return passed, nil
 }

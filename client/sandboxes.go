@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/agentdock/agentdock/api"
@@ -60,51 +59,25 @@ type SandboxQuery struct {
 	Cursor string
 }
 
-func (q SandboxQuery) values() url.Values {
-	v := url.Values{}
-	for _, s := range q.States {
-		v.Add("state", string(s))
-	}
-	for name, value := range q.Labels {
-		v.Add("label", name+"="+value)
-	}
-	if q.PageSize > 0 {
-		v.Set("limit", strconv.Itoa(q.PageSize))
-	}
-	if q.Cursor != "" {
-		v.Set("cursor", q.Cursor)
-	}
-	return v
-}
-
 // SandboxPage returns one page of sandboxes, newest first.
 func (c *Client) SandboxPage(ctx context.Context, q SandboxQuery) (*api.SandboxList, error) {
 	var list api.SandboxList
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sandboxes", query: q.values()}, &list)
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sandboxes", query: selection(q.States, q.Labels, q.PageSize, q.Cursor)}, &list)
 	return orNil(&list, err)
 }
 
 // Sandboxes goes through all sandboxes, newest first, and fetches pages as it
 // needs them. It ends after an error.
 func (c *Client) Sandboxes(ctx context.Context, q SandboxQuery) iter.Seq2[api.Sandbox, error] {
-	return func(yield func(api.Sandbox, error) bool) {
-		for {
-			page, err := c.SandboxPage(ctx, q)
-			if err != nil {
-				yield(api.Sandbox{}, err)
-				return
-			}
-			for _, box := range page.Sandboxes {
-				if !yield(box, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
+	return pages(q.Cursor, func(cursor string) ([]api.Sandbox, string, error) {
+		q := q
+		q.Cursor = cursor
+		page, err := c.SandboxPage(ctx, q)
+		if err != nil {
+			return nil, "", err
 		}
-	}
+		return page.Sandboxes, page.Next, nil
+	})
 }
 
 func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
