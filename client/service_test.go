@@ -32,6 +32,7 @@ type platform struct {
 	t       *testing.T
 	record  *sqlite.Store
 	blobs   blob.Store
+	env     *fake.Environment
 	control *control.Control
 	live    *live.Sandboxes
 	part    *service.Part
@@ -45,27 +46,45 @@ func (nobodyWaits) Wake(context.Context, string) error                        { 
 func (nobodyWaits) Wait(context.Context, time.Duration) (string, bool, error) { return "", false, nil }
 func (nobodyWaits) Close() error                                              { return nil }
 
+// newPlatform serves for as long as a test runs.
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
 	p := &platform{t: t, address: "127.0.0.1:0"}
-	var err error
-	p.record, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "record.db"))
-	p.check(err)
-	t.Cleanup(func() { p.record.Close() })
-	p.blobs, err = dir.New(t.TempDir())
-	p.check(err)
-	p.control, err = control.New(control.Config{LogPoll: 20 * time.Millisecond}, p.record, nobodyWaits{}, p.blobs, slog.New(slog.DiscardHandler))
-	p.check(err)
-	p.key, err = p.control.FirstKey(t.Context())
-	p.check(err)
-	env := fake.New(fake.Config{})
-	t.Cleanup(env.Close)
-	node := live.Node{Name: "here", Dial: func(context.Context) (live.Connection, error) { return local{env}, nil }}
-	p.live, err = live.New(live.Config{Development: true}, p.record, []live.Node{node}, p.control.Audit, slog.New(slog.DiscardHandler))
-	p.check(err)
+	t.Cleanup(p.close)
+	p.check(p.open(t.Context(), t.TempDir()))
 	p.start()
 	t.Cleanup(p.stop)
 	return p
+}
+
+// open opens what is behind the API, with its files in a directory.
+func (p *platform) open(ctx context.Context, files string) (err error) {
+	if p.record, err = sqlite.Open(ctx, filepath.Join(files, "record.db")); err != nil {
+		return err
+	}
+	if p.blobs, err = dir.New(filepath.Join(files, "blobs")); err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	if p.control, err = control.New(control.Config{LogPoll: 20 * time.Millisecond}, p.record, nobodyWaits{}, p.blobs, log); err != nil {
+		return err
+	}
+	if p.key, err = p.control.FirstKey(ctx); err != nil {
+		return err
+	}
+	p.env = fake.New(fake.Config{})
+	node := live.Node{Name: "here", Dial: func(context.Context) (live.Connection, error) { return local{p.env}, nil }}
+	p.live, err = live.New(live.Config{Development: true}, p.record, []live.Node{node}, p.control.Audit, log)
+	return err
+}
+
+func (p *platform) close() {
+	if p.env != nil {
+		p.env.Close()
+	}
+	if p.record != nil {
+		p.record.Close()
+	}
 }
 
 // local is an environment of this process.
@@ -82,14 +101,24 @@ func (p *platform) check(err error) {
 
 func (p *platform) start() {
 	p.t.Helper()
+	p.check(p.serve(p.t.Context()))
+}
+
+// serve starts the API, at the address that it had before.
+func (p *platform) serve(ctx context.Context) error {
 	a, err := httpapi.New(httpapi.Config{Log: slog.New(slog.DiscardHandler)}, p.control, p.live)
-	p.check(err)
+	if err != nil {
+		return err
+	}
 	l, err := httpapi.Listen(httpapi.AuthAPIKey, p.address)
-	p.check(err)
+	if err != nil {
+		return err
+	}
 	p.address = l.Addr().String()
-	p.part, err = a.Part(l)
-	p.check(err)
-	p.check(p.part.Start(p.t.Context()))
+	if p.part, err = a.Part(l); err != nil {
+		return err
+	}
+	return p.part.Start(ctx)
 }
 
 func (p *platform) stop() {
