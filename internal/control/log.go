@@ -37,17 +37,12 @@ func (c *Control) OpenLog(ctx context.Context, caller Caller, id string, after i
 // Close frees what the log holds.
 func (l *Log) Close() { l.stop() }
 
-// Next returns the entries that follow, and waits for some for as long as
-// patience says and stop is not closed. When the job has ended and all of its
-// log was returned, it returns the job. Nothing at all says that it has waited
-// in vain.
-func (l *Log) Next(ctx context.Context, patience time.Duration, stop <-chan struct{}) ([]run.LogEntry, *run.Job, error) {
+// Next returns the entries that follow, and waits for some until ctx ends. When
+// the job has ended and all of its log was returned, it returns the job.
+func (l *Log) Next(ctx context.Context) ([]run.LogEntry, *run.Job, error) {
 	poll := time.NewTicker(l.c.cfg.LogPoll)
 	defer poll.Stop()
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
 	for {
-		// The look itself is not cut short: an answer that is late is one.
 		entries, ended, err := l.Now(ctx)
 		if err != nil || len(entries) > 0 || ended != nil {
 			return entries, ended, err
@@ -55,10 +50,6 @@ func (l *Log) Next(ctx context.Context, patience time.Duration, stop <-chan stru
 		select {
 		case <-l.changed:
 		case <-poll.C: // hints can be lost
-		case <-enough.C:
-			return nil, nil, nil
-		case <-stop:
-			return nil, nil, nil
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}

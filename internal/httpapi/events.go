@@ -17,8 +17,8 @@ import (
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
-// events is a stream of events that a live sandbox makes, as server-sent events
-// or as one JSON object per line. It says that the connection lives, and, unless
+// events is a stream of events, as server-sent events or as one JSON object per
+// line. It says that the connection lives, and, unless
 // its source has said the last word, why it ends.
 type events struct {
 	*API
@@ -77,7 +77,7 @@ func (e *events) end(err, why error) error {
 		return nil
 	case e.broken != nil:
 		return e.broken
-	case errors.As(why, &reason):
+	case errors.As(why, &reason), errors.As(err, &reason):
 	case e.ctx.Err() != nil: // the client is gone
 		return nil
 	default:
