@@ -932,6 +932,9 @@ type ExecID = string
 // FilePath defines model for FilePath.
 type FilePath = string
 
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
+
 // JobID A UUID in lower case.
 //
 // Examples: 01938c5e-7a1b-7c3d-9e2f-5a6b7c8d9e0f
@@ -983,8 +986,8 @@ type ListJobsParams struct {
 
 // CreateJobParams defines parameters for CreateJob.
 type CreateJobParams struct {
-	// IdempotencyKey 1 to 255 printable ASCII characters that name this request among all of the tenant's.
-	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
+	// IdempotencyKey 1 to 255 printable ASCII characters that name this request among all of its kind that the tenant makes.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // DownloadArtifactParams defines parameters for DownloadArtifact.
@@ -1018,6 +1021,12 @@ type ListSandboxesParams struct {
 
 	// Cursor The `next` of the page before.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateSandboxParams defines parameters for CreateSandbox.
+type CreateSandboxParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters that name this request among all of its kind that the tenant makes.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetArchiveParams defines parameters for GetArchive.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"iter"
 	"net/http"
 	"net/url"
@@ -11,10 +12,19 @@ import (
 )
 
 // CreateSandbox makes a live sandbox, in which commands can run when it returns.
-// It is sent once: if its answer is lost, the sandbox ends when its time is over.
+// Each call has an idempotency key of its own, so that it can be repeated if its
+// answer is lost.
 func (c *Client) CreateSandbox(ctx context.Context, spec api.SandboxSpec) (*api.Sandbox, error) {
+	return c.CreateSandboxNamed(ctx, spec, rand.Text())
+}
+
+// CreateSandboxNamed is CreateSandbox with a key that names the request: the same
+// key brings back the same sandbox, as it is by then, also from another process.
+func (c *Client) CreateSandboxNamed(ctx context.Context, spec api.SandboxSpec, idempotencyKey string) (*api.Sandbox, error) {
 	var box api.Sandbox
-	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/sandboxes", body: spec, once: true}, &box)
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: "/v1/sandboxes", body: spec, header: http.Header{"Idempotency-Key": {idempotencyKey}},
+	}, &box)
 	return orNil(&box, err)
 }
 

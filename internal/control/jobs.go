@@ -33,7 +33,7 @@ func (c *Control) Submit(ctx context.Context, caller Caller, s Submission) (job 
 			c.audit(ctx, caller, "job.create", job.ID, err)
 		}
 	}()
-	if err := checkIdempotencyKey(s.IdempotencyKey); err != nil {
+	if err := CheckIdempotencyKey(s.IdempotencyKey); err != nil {
 		return run.Job{}, false, err
 	}
 	// The digest is of what was asked for: other defaults tomorrow make no
@@ -71,7 +71,8 @@ func (c *Control) wake(ctx context.Context, id string) {
 	}
 }
 
-func checkIdempotencyKey(key string) error {
+// CheckIdempotencyKey says what is wrong with a key, which may be empty.
+func CheckIdempotencyKey(key string) error {
 	if len(key) > 255 {
 		return fault.New(fault.Invalid, "the idempotency key is longer than 255 characters")
 	}

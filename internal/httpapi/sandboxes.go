@@ -43,15 +43,17 @@ func (h *handlers) CreateSandbox(ctx context.Context, r CreateSandboxRequestObje
 	if err != nil {
 		return nil, err
 	}
-	box, err := s.Create(ctx, h.caller(ctx), live.Request{
-		Image: r.Body.Image, Env: r.Body.Env, Limits: limits, Labels: r.Body.Labels, TTL: ttl,
+	box, created, err := s.Create(ctx, h.caller(ctx), live.Request{
+		Image: r.Body.Image, Env: r.Body.Env, Limits: limits, Labels: r.Body.Labels, TTL: ttl, IdempotencyKey: r.Params.IdempotencyKey,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return CreateSandbox201JSONResponse{
-		Body: fromSandbox(box), Headers: CreateSandbox201ResponseHeaders{Location: "/v1/sandboxes/" + box.ID},
-	}, nil
+	location := "/v1/sandboxes/" + box.ID
+	if !created {
+		return CreateSandbox200JSONResponse{Body: fromSandbox(box), Headers: CreateSandbox200ResponseHeaders{Location: location}}, nil
+	}
+	return CreateSandbox201JSONResponse{Body: fromSandbox(box), Headers: CreateSandbox201ResponseHeaders{Location: location}}, nil
 }
 
 func (h *handlers) ListSandboxes(ctx context.Context, r ListSandboxesRequestObject) (ListSandboxesResponseObject, error) {

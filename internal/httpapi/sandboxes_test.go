@@ -158,6 +158,25 @@ func TestStdinSignalAndKill(t *testing.T) {
 	}
 }
 
+func TestSandboxIdempotency(t *testing.T) {
+	r := newRig(t)
+	_, key := r.tenant("a", tenant.Quota{Sandboxes: 1}, tenant.SandboxesRead, tenant.SandboxesWrite)
+	spec, named := api.SandboxSpec{Env: map[string]string{"A": "b"}}, header{"Idempotency-Key", "k"}
+	first, again := r.send("POST", "/v1/sandboxes", key, spec, named), r.send("POST", "/v1/sandboxes", key, spec, named)
+	if first.status != 201 || again.status != 200 || first.header.Get("Location") != again.header.Get("Location") {
+		t.Fatalf("%d %s, then %d %s", first.status, first.body, again.status, again.body)
+	}
+	spec.Env["A"] = "c"
+	if p := r.send("POST", "/v1/sandboxes", key, spec, named).problem(t); p.Code != api.ProblemCodeConflict {
+		t.Errorf("another request: %+v", p)
+	}
+	for _, bad := range []string{"", "a b", "ü", strings.Repeat("k", 256)} {
+		if p := r.send("POST", "/v1/sandboxes", key, spec, header{"Idempotency-Key", bad}).problem(t); p.Code != api.ProblemCodeInvalid {
+			t.Errorf("the key %q: %+v", bad, p)
+		}
+	}
+}
+
 // TestSandboxProblems: every bad input has its code, and the sandbox is usable
 // afterwards.
 func TestSandboxProblems(t *testing.T) {

@@ -84,7 +84,7 @@ type ServerInterface interface {
 	ListSandboxes(w http.ResponseWriter, r *http.Request, params ListSandboxesParams)
 	// CreateSandbox Make a live sandbox
 	// (POST /v1/sandboxes)
-	CreateSandbox(w http.ResponseWriter, r *http.Request)
+	CreateSandbox(w http.ResponseWriter, r *http.Request, params CreateSandboxParams)
 	// KillSandbox End a sandbox and everything in it
 	// (DELETE /v1/sandboxes/{sandbox_id})
 	KillSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID)
@@ -294,7 +294,7 @@ func (_ Unimplemented) ListSandboxes(w http.ResponseWriter, r *http.Request, par
 
 // CreateSandbox Make a live sandbox
 // (POST /v1/sandboxes)
-func (_ Unimplemented) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (_ Unimplemented) CreateSandbox(w http.ResponseWriter, r *http.Request, params CreateSandboxParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -836,7 +836,7 @@ func (siw *ServerInterfaceWrapper) CreateJob(w http.ResponseWriter, r *http.Requ
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey string
+		var IdempotencyKey IdempotencyKey
 		n := len(valueList)
 		if n != 1 {
 			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
@@ -1175,8 +1175,35 @@ func (siw *ServerInterfaceWrapper) ListSandboxes(w http.ResponseWriter, r *http.
 // CreateSandbox operation middleware
 func (siw *ServerInterfaceWrapper) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateSandboxParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateSandbox(w, r)
+		siw.Handler.CreateSandbox(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3333,11 +3360,34 @@ func (response ListSandboxesdefaultApplicationProblemPlusJSONResponse) VisitList
 }
 
 type CreateSandboxRequestObject struct {
-	Body *CreateSandboxJSONRequestBody
+	Params CreateSandboxParams
+	Body   *CreateSandboxJSONRequestBody
 }
 
 type CreateSandboxResponseObject interface {
 	VisitCreateSandboxResponse(w http.ResponseWriter) error
+}
+
+type CreateSandbox200ResponseHeaders struct {
+	Location string
+}
+
+type CreateSandbox200JSONResponse struct {
+	Body    Sandbox
+	Headers CreateSandbox200ResponseHeaders
+}
+
+func (response CreateSandbox200JSONResponse) VisitCreateSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type CreateSandbox201ResponseHeaders struct {
@@ -5329,8 +5379,10 @@ func (sh *strictHandler) ListSandboxes(w http.ResponseWriter, r *http.Request, p
 }
 
 // CreateSandbox operation middleware
-func (sh *strictHandler) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (sh *strictHandler) CreateSandbox(w http.ResponseWriter, r *http.Request, params CreateSandboxParams) {
 	var request CreateSandboxRequestObject
+
+	request.Params = params
 
 	var body CreateSandboxJSONRequestBody
 	if err := runtime.BindJSONBody(r, &body); err != nil {

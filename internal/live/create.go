@@ -2,8 +2,12 @@ package live
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -30,6 +34,9 @@ const (
 // MinTTL is the shortest time a sandbox can be given.
 const MinTTL = time.Second
 
+// again is how often is looked at a sandbox that another call is making.
+const again = 100 * time.Millisecond
+
 // undoFor bounds what is done for a sandbox after its caller has gone.
 const undoFor = time.Minute
 
@@ -41,23 +48,54 @@ type Request struct {
 	Limits run.Limits
 	Labels map[string]string
 	TTL    time.Duration
+	// IdempotencyKey may be empty. The same key brings back the same sandbox.
+	IdempotencyKey string
 }
 
 // Create makes a sandbox and returns when commands can run in it. When it
 // fails, or its caller goes away first, nothing is left but the record of it.
-func (s *Sandboxes) Create(ctx context.Context, caller control.Caller, r Request) (made run.Sandbox, err error) {
-	defer func() { s.audit(ctx, caller, "sandbox.create", made.ID, err) }()
+// created is false when the idempotency key has brought back a sandbox that was
+// made before, as it is now.
+func (s *Sandboxes) Create(ctx context.Context, caller control.Caller, r Request) (made run.Sandbox, created bool, err error) {
+	defer func() {
+		if created || err != nil {
+			s.audit(ctx, caller, "sandbox.create", made.ID, err)
+		}
+	}()
 	n, err := s.complete(caller, r)
 	if err != nil {
-		return run.Sandbox{}, err
+		return run.Sandbox{}, false, err
 	}
-	made, err = s.record.CreateSandbox(ctx, n)
-	if err != nil {
-		return run.Sandbox{}, err
+	made, err = s.put(ctx, n)
+	if err != nil || made.ID != n.ID {
+		return made, false, err
 	}
+	made, err = s.begin(ctx, made, r.Env)
+	return made, err == nil, err
+}
+
+// put puts a sandbox on record, or returns the one that the same request has
+// made. While that is being made, it waits: should it fail, it was not made, and
+// this call makes one.
+func (s *Sandboxes) put(ctx context.Context, n store.NewSandbox) (run.Sandbox, error) {
+	for {
+		made, err := s.record.CreateSandbox(ctx, n)
+		if err != nil || made.ID == n.ID || made.State != run.SandboxCreating {
+			return made, err
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return run.Sandbox{}, fault.Wrap(fault.Unavailable, ctx.Err(), "the same request is making a sandbox; ask again")
+		}
+	}
+}
+
+// begin makes a sandbox that is on record.
+func (s *Sandboxes) begin(ctx context.Context, made run.Sandbox, env map[string]string) (run.Sandbox, error) {
 	starting, cancel := context.WithTimeout(ctx, s.cfg.Starting-min(s.cfg.Starting/4, 15*time.Second))
 	defer cancel()
-	started, err := s.start(starting, made, r.Env)
+	started, err := s.start(starting, made, env)
 	if err != nil {
 		s.undo(ctx, made.ID, err)
 		return made, err
@@ -68,6 +106,12 @@ func (s *Sandboxes) Create(ctx context.Context, caller control.Caller, r Request
 // complete fills in what the caller left to us, and refuses what no service
 // should be asked for.
 func (s *Sandboxes) complete(caller control.Caller, r Request) (store.NewSandbox, error) {
+	// The request is named as it was asked for: other defaults tomorrow make no
+	// other request.
+	key, digest, err := named(r)
+	if err != nil {
+		return store.NewSandbox{}, err
+	}
 	if r.Image == "" {
 		r.Image = s.cfg.Image
 	}
@@ -93,8 +137,30 @@ func (s *Sandboxes) complete(caller control.Caller, r Request) (store.NewSandbox
 	}
 	return store.NewSandbox{
 		ID: id, TenantID: caller.Tenant.ID, AccessToken: rand.Text(), TTL: r.TTL, MaxLifetime: s.cfg.MaxLifetime,
+		IdempotencyKey: key, RequestDigest: digest,
 		Spec: run.SandboxSpec{Image: r.Image, EnvNames: slices.Sorted(maps.Keys(r.Env)), Limits: r.Limits, Labels: r.Labels},
 	}, nil
+}
+
+// named is how a request is known by its idempotency key. The values of its
+// variables are not on record, so what is must not let them be guessed: the digest
+// is keyed with the caller's key, of which the record has a hash.
+func named(r Request) (key string, digest [sha256.Size]byte, err error) {
+	if r.IdempotencyKey == "" {
+		return "", digest, nil
+	}
+	if err := control.CheckIdempotencyKey(r.IdempotencyKey); err != nil {
+		return "", digest, err
+	}
+	mac := hmac.New(sha256.New, []byte(r.IdempotencyKey))
+	sum := sha256.Sum256([]byte(r.IdempotencyKey))
+	r.IdempotencyKey = ""
+	asked, err := json.Marshal(r)
+	if err != nil {
+		return "", digest, fault.Wrap(fault.Invalid, err, "cannot take the request")
+	}
+	mac.Write(asked)
+	return hex.EncodeToString(sum[:]), [sha256.Size]byte(mac.Sum(nil)), nil
 }
 
 func checkTTL(ttl time.Duration) error {

@@ -27,6 +27,9 @@
 //   - Extend moves ExpiresAt, up to Deadline. It fails with Gone when the time
 //     is over. The record is the truth, and the clock of the execution service is
 //     set by it, again by a sweep if need be.
+//   - The same request again, with the same idempotency key, gives the sandbox
+//     that it has made, however that has fared since, and makes none. One whose
+//     making failed, or whose caller went away meanwhile, was not made.
 //   - Sandboxes and commands do not depend on this process. Another one, or a
 //     later one, goes on with them by id, from the record and the execution
 //     service.

@@ -91,12 +91,12 @@ func TestWhatIsRefused(t *testing.T) {
 		"unknown image":     {Image: "elsewhere"},
 		"time":              {TTL: time.Millisecond},
 	} {
-		if _, err := w.Create(t.Context(), c, r); !fault.Is(err, fault.Invalid) {
+		if _, _, err := w.Create(t.Context(), c, r); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	box := w.create(c, Request{}) // none of them has kept a place
-	_, err := w.Create(t.Context(), c, Request{})
+	_, _, err := w.Create(t.Context(), c, Request{})
 	w.fails(err, fault.Exhausted)
 
 	h, err := w.Open(t.Context(), c, box.ID)
@@ -138,13 +138,13 @@ func TestServicesThatCanNeverTakeASandbox(t *testing.T) {
 	}
 	w := newWorld(t, says(fault.Unsupported), "never")
 	c := w.caller(tenant.DefaultQuota())
-	_, err := w.Create(t.Context(), c, Request{})
+	_, _, err := w.Create(t.Context(), c, Request{})
 	w.fails(err, fault.Unsupported)
 
 	w.serve("full", says(fault.Exhausted))
 	w.serve("neither", says(fault.Unsupported))
 	w.Sandboxes = w.another(Config{})
-	_, err = w.Create(t.Context(), c, Request{})
+	_, _, err = w.Create(t.Context(), c, Request{})
 	w.fails(err, fault.Exhausted)
 
 	w.serve("roomy", fake.Config{})
@@ -210,7 +210,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	w := newWorld(t, fake.Config{FailCreate: func(string) error { return broken }})
 	c := w.caller(tenant.Quota{Sandboxes: 1})
 	for range 3 {
-		box, err := w.Create(t.Context(), c, Request{})
+		box, _, err := w.Create(t.Context(), c, Request{})
 		if err == nil || fault.Is(err, fault.Exhausted) {
 			t.Fatalf("made although it fails: %v", err)
 		}
@@ -228,7 +228,7 @@ func TestCallerGoesWhileItIsCreated(t *testing.T) {
 	c := w.caller(tenant.Quota{Sandboxes: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	box, err := w.Create(ctx, c, Request{})
+	box, _, err := w.Create(ctx, c, Request{})
 	if err == nil {
 		t.Fatal("made in no time")
 	}

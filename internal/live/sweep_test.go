@@ -94,7 +94,7 @@ func TestServiceAway(t *testing.T) {
 	if killed.State != run.SandboxEnding {
 		t.Errorf("killed while its service is away: %s", killed.State)
 	}
-	_, err = w.Create(t.Context(), c, Request{})
+	_, _, err = w.Create(t.Context(), c, Request{})
 	w.fails(err, fault.Exhausted)
 	old := killed
 	old.ExpiresAt = time.Now().Add(-givenUp - time.Second)

@@ -110,7 +110,7 @@ func (w *world) caller(q tenant.Quota, grants ...tenant.Grants) control.Caller {
 
 func (w *world) create(c control.Caller, r Request) run.Sandbox {
 	w.Helper()
-	box, err := w.Create(w.Context(), c, r)
+	box, _, err := w.Create(w.Context(), c, r)
 	w.ok(err)
 	return box
 }

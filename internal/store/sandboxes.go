@@ -10,6 +10,8 @@ import (
 
 // Sandboxes is the record of live sandboxes.
 type Sandboxes interface {
+	// CreateSandbox returns a sandbox with another id than the one asked for when
+	// the idempotency key has brought back one that was made before.
 	CreateSandbox(ctx context.Context, s NewSandbox) (run.Sandbox, error)
 	Sandbox(ctx context.Context, tenantID, id string) (run.Sandbox, error)
 	Sandboxes(ctx context.Context, q SandboxQuery) (SandboxPage, error)
@@ -51,6 +53,9 @@ type NewSandbox struct {
 	// TTL is how long it lives unless it is extended, MaxLifetime how long in
 	// any case.
 	TTL, MaxLifetime time.Duration
+	// IdempotencyKey may be empty. RequestDigest tells equal requests.
+	IdempotencyKey string
+	RequestDigest  [32]byte
 }
 
 // SandboxQuery says which sandboxes of a tenant.

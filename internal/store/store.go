@@ -79,6 +79,11 @@
 //   - S6. A sandbox holds its part of the quota, and is in OpenSandboxes, until
 //     it has ended; not a moment less.
 //   - S7. DeleteSandboxes removes ended ones only.
+//   - S8. CreateSandbox with an idempotency key that its tenant has used before
+//     returns the sandbox that was made then, whatever became of it. The same key
+//     with another request fails with Conflict; concurrent calls with one key make
+//     one sandbox. A sandbox whose end began before it ran was not made: its key
+//     is free again.
 //
 // # Tenants and what they own
 //

@@ -22,7 +22,7 @@ func TestSignedURLs(t *testing.T) {
 	holder, err := w.use.Authenticate(w.Context(), w.key)
 	w.ok(err)
 	owner := control.Caller{Principal: holder}
-	box, err := w.live.Create(w.Context(), owner, live.Request{TTL: time.Minute})
+	box, _, err := w.live.Create(w.Context(), owner, live.Request{TTL: time.Minute})
 	w.ok(err)
 	sign := func(operation, path, expiration string) url.Values {
 		signed := path + ":" + operation + "::" + box.AccessToken

@@ -88,7 +88,7 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request) error {
 		labels = map[string]string{}
 	}
 	labels[labelTemplate] = n.TemplateID
-	box, err := f.live.Create(r.Context(), exchangeOf(r.Context()).caller, live.Request{
+	box, _, err := f.live.Create(r.Context(), exchangeOf(r.Context()).caller, live.Request{
 		Image: image, Env: n.EnvVars, Limits: f.cfg.Limits, Labels: labels, TTL: ttl,
 	})
 	if err != nil {

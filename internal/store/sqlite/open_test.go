@@ -135,6 +135,7 @@ func TestUploadsOfAnOlderRecordCount(t *testing.T) {
 		`ALTER TABLE tenants DROP COLUMN quota_upload_bytes`, `ALTER TABLE tenant_load DROP COLUMN upload_bytes`,
 		// What came later.
 		`DROP INDEX jobs_leased`, `ALTER TABLE jobs DROP COLUMN leased_at`, `ALTER TABLE jobs DROP COLUMN trace_parent`,
+		`DROP INDEX sandboxes_idempotency`, `ALTER TABLE sandboxes DROP COLUMN idempotency_key`, `ALTER TABLE sandboxes DROP COLUMN request_digest`,
 		`DELETE FROM goose_db_version WHERE version_id >= 3`,
 	} {
 		if _, err := old.Exec(statement); err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/agentdock/agentdock/internal/store"
 )
 
+var errOtherRequest = fault.New(fault.Conflict, "the idempotency key was used for another request; use a new one")
+
 // CreateJob puts a job on record (J1, J2).
 func (s *Store) CreateJob(ctx context.Context, n store.NewJob) (job run.Job, created bool, err error) {
 	texts := []string{n.ID, n.TenantID, n.IdempotencyKey, n.Spec.Source.Upload, n.TraceParent}
@@ -58,7 +60,7 @@ func (t *tx) madeBefore(n store.NewJob) (run.Job, bool, error) {
 	if n.IdempotencyKey != "" {
 		job, digest, _, ok, err := t.request(`jobs.tenant_id = $1 AND jobs.idempotency_key = $2`, n.TenantID, n.IdempotencyKey)
 		if ok && !bytes.Equal(digest, n.RequestDigest[:]) {
-			err = fault.New(fault.Conflict, "the idempotency key was used for another request; use a new one")
+			err = errOtherRequest
 		}
 		if ok || err != nil {
 			return job, ok, err

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"github.com/agentdock/agentdock/internal/store"
 )
 
-// CreateSandbox puts a sandbox on record that does not exist yet (S1).
+// CreateSandbox puts a sandbox on record that does not exist yet (S1, S8).
 func (s *Store) CreateSandbox(ctx context.Context, n store.NewSandbox) (made run.Sandbox, err error) {
-	texts := []string{n.ID, n.TenantID, n.AccessToken}
+	texts := []string{n.ID, n.TenantID, n.AccessToken, n.IdempotencyKey}
 	for name, value := range n.Spec.Labels {
 		texts = append(texts, name, value)
 	}
@@ -25,6 +26,13 @@ func (s *Store) CreateSandbox(ctx context.Context, n store.NewSandbox) (made run
 		if err != nil {
 			return err
 		}
+		if l.disabled {
+			return fault.New(fault.Denied, "the tenant is disabled")
+		}
+		var found bool
+		if made, found, err = t.sandboxMadeBefore(n); err != nil || found {
+			return err
+		}
 		size := size{n.Spec.Limits.MilliCPU, n.Spec.Limits.MemoryBytes}
 		if err := l.admits(size); err != nil {
 			return err
@@ -32,14 +40,29 @@ func (s *Store) CreateSandbox(ctx context.Context, n store.NewSandbox) (made run
 		made, err = t.insertSandbox(n, size)
 		return err
 	})
-	return made, err
+	if err != nil {
+		return run.Sandbox{}, err
+	}
+	return made, nil
+}
+
+// sandboxMadeBefore returns the sandbox that a call with the same idempotency key
+// has made.
+func (t *tx) sandboxMadeBefore(n store.NewSandbox) (made run.Sandbox, ok bool, err error) {
+	if n.IdempotencyKey == "" {
+		return run.Sandbox{}, false, nil
+	}
+	var digest []byte
+	made, err = readSandboxAnd(t.QueryRowContext(t.ctx, `SELECT `+sandboxColumns+`, sandboxes.request_digest FROM sandboxes
+		WHERE sandboxes.tenant_id = $1 AND sandboxes.idempotency_key = $2`, n.TenantID, n.IdempotencyKey), &digest)
+	if ok, err = found(err); ok && !bytes.Equal(digest, n.RequestDigest[:]) {
+		err = errOtherRequest
+	}
+	return made, ok, err
 }
 
 // admits says why a sandbox cannot be had now, or ever.
 func (l load) admits(s size) error {
-	if l.disabled {
-		return fault.New(fault.Denied, "the tenant is disabled")
-	}
 	if err := l.fits("sandbox", s); err != nil {
 		return err
 	}
@@ -64,11 +87,12 @@ func (t *tx) insertSandbox(n store.NewSandbox, size size) (run.Sandbox, error) {
 	}
 	made, err := readSandbox(t.QueryRowContext(t.ctx, `
 		INSERT INTO sandboxes (id, tenant_id, spec, milli_cpu, memory_bytes, state, access_token, resolved,
-			created_at, expires_at, deadline)
-		VALUES ($1, $2, $3, $4, $5, 'creating', $6, $7, $8, $9, $10)
+			created_at, expires_at, deadline, idempotency_key, request_digest)
+		VALUES ($1, $2, $3, $4, $5, 'creating', $6, $7, $8, $9, $10, $11, $12)
 		ON CONFLICT (id) DO NOTHING RETURNING `+sandboxColumns,
 		n.ID, n.TenantID, encode(n.Spec), size.milliCPU, size.memoryBytes, n.AccessToken, encode(run.Resolved{}),
-		now, now+min(n.TTL, n.MaxLifetime).Microseconds(), now+n.MaxLifetime.Microseconds()))
+		now, now+min(n.TTL, n.MaxLifetime).Microseconds(), now+n.MaxLifetime.Microseconds(),
+		unlessEmpty(n.IdempotencyKey), n.RequestDigest[:]))
 	if err != nil {
 		return run.Sandbox{}, none(err, fault.New(fault.Conflict, "there is a sandbox with this id already"))
 	}
@@ -166,6 +190,11 @@ func (s *Store) ExtendSandbox(ctx context.Context, tenantID, id string, ttl time
 	return extended, err
 }
 
+// beginEnd is what changes with the outcome (S4). The key of a sandbox that never
+// ran is free again (S8).
+const beginEnd = `state = 'ending', access_token = '',
+	idempotency_key = CASE WHEN state = 'creating' THEN NULL ELSE idempotency_key END`
+
 // EndSandbox begins the end of a sandbox (S4).
 func (s *Store) EndSandbox(ctx context.Context, id string, o run.Outcome) (box run.Sandbox, err error) {
 	if !text(id) {
@@ -177,7 +206,7 @@ func (s *Store) EndSandbox(ctx context.Context, id string, o run.Outcome) (box r
 			return err
 		}
 		box, err = readSandbox(t.QueryRowContext(t.ctx,
-			`UPDATE sandboxes SET state = 'ending', outcome = $2, access_token = '' WHERE id = $1 RETURNING `+sandboxColumns, id, encode(o)))
+			`UPDATE sandboxes SET outcome = $2, `+beginEnd+` WHERE id = $1 RETURNING `+sandboxColumns, id, encode(o)))
 		return err
 	})
 	return box, err

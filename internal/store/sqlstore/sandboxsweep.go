@@ -18,9 +18,9 @@ var (
 // dueSandboxes and stuckSandboxes begin the end of what is due. A row that an
 // extension has locked is looked at again when that is done: it is due no more.
 const (
-	dueSandboxes = `UPDATE sandboxes SET state = 'ending', outcome = $1, access_token = ''
+	dueSandboxes = `UPDATE sandboxes SET outcome = $1, ` + beginEnd + `
 		WHERE ` + aliveStates + ` AND sandboxes.expires_at <= agentdock_now() - $2`
-	stuckSandboxes = `UPDATE sandboxes SET state = 'ending', outcome = $1, access_token = ''
+	stuckSandboxes = `UPDATE sandboxes SET outcome = $1, ` + beginEnd + `
 		WHERE sandboxes.state = 'creating' AND ` + aliveStates + ` AND sandboxes.created_at <= agentdock_now() - $2`
 )
 

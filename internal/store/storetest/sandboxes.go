@@ -30,6 +30,11 @@ var sandboxCases = []testCase{
 	{clause: "S5", name: "never_started", run: sandboxStuck},
 	{clause: "S6", name: "holds_quota_to_the_end", run: sandboxHolds},
 	{clause: "S7", name: "only_ended_ones_are_deleted", run: sandboxDeleted},
+	{clause: "S8", name: "same_key_same_sandbox", run: sandboxKey},
+	{clause: "S8", name: "same_key_other_request", run: sandboxKeyConflict},
+	{clause: "S8", name: "keys_of_tenants_are_apart", run: sandboxKeysApart},
+	{clause: "S8", name: "same_key_at_once", run: sandboxKeyRaced},
+	{clause: "S8", name: "key_of_what_never_ran_is_free", run: sandboxKeyFree},
 }
 
 func (c *C) newSandbox(tenantID string) store.NewSandbox {

@@ -10,9 +10,13 @@ type SandboxQuery = NonNullable<operations['listSandboxes']['parameters']['query
 export class Sandboxes {
   constructor(private readonly transport: Transport) {}
 
-  /** Makes a sandbox, in which commands can run when this returns. */
-  async create(spec: Schemas['SandboxSpec'] = {}, options: CallOptions = {}): Promise<Sandbox> {
-    const box = await value(this.transport.api.POST('/v1/sandboxes', { body: spec, ...signal(options) }))
+  /**
+   * Makes a sandbox, in which commands can run when this returns. The key names
+   * the request, as for jobs: the same key brings back the same sandbox.
+   */
+  async create(spec: Schemas['SandboxSpec'] = {}, options: CallOptions & { idempotencyKey?: string } = {}): Promise<Sandbox> {
+    const header = { 'Idempotency-Key': options.idempotencyKey ?? crypto.randomUUID() }
+    const box = await value(this.transport.api.POST('/v1/sandboxes', { params: { header }, body: spec, ...signal(options) }))
     return this.open(box.id)
   }
 

@@ -221,6 +221,13 @@ await check('sandbox: create', async () => {
   const info = await box.info()
   assert.deepEqual([info.id, info.state, info.env_names], [box.id, 'running', ['A']])
 })
+await check('sandbox: the same key', async () => {
+  const spec = { ttl_ms: 60_000, env: { A: 'b' } }
+  const first = await sandboxes.create(spec, { idempotencyKey: 'the-first' })
+  assert.equal((await sandboxes.create(spec, { idempotencyKey: 'the-first' })).id, first.id)
+  await fails(sandboxes.create({ ...spec, env: { A: 'c' } }, { idempotencyKey: 'the-first' }), 'conflict', 409)
+  await first.kill()
+})
 await check('sandbox: list', async () => {
   assert.deepEqual((await all(sandboxes.list({ label: ['made=here'], state: ['running'] }))).map((b) => b.id), [box.id])
 })
