@@ -15,6 +15,7 @@
 //	agentdock-guest exec COMMAND                   see guest.Command
 //	agentdock-guest files REQUEST                  see package filewire
 //	agentdock-guest relay SOCKET                   see guest.Relay
+//	agentdock-guest network PORT                   see guest.Network
 //	agentdock-guest probe NAME [ARGUMENT…]         see guest.Probe; agentdock doctor also
 //	                                               runs it on the host, for comparison
 package main
@@ -69,6 +70,12 @@ func dispatch(args []string) error {
 		return files.Serve(args[1], os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "relay":
 		return guest.Relay(args[1], os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == "network":
+		port, err := strconv.Atoi(args[1])
+		if err != nil {
+			return fmt.Errorf("cannot read the port: %w", err)
+		}
+		return guest.Network(port, os.Stdout)
 	case len(args) >= 2 && args[0] == "probe":
 		return guest.Probe(args[1:], os.Stdout)
 	}

@@ -126,7 +126,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/execrpc/..."},
-		Ours: []string{"./api/execd/...", "./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault",
+		Ours: []string{"./api/execd/...", "./internal/peersocket", "./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault",
 			"./internal/undo", "./internal/service"},
 		SDKs:     []string{anySDK},
 		NeverStd: []string{"database/sql/..."},
@@ -183,12 +183,47 @@ var importRules = []importRule{
 	{
 		Packages: []string{"./internal/checkout/..."},
 		Ours: []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/quantity", "./internal/settings",
-			"./internal/checkout/reason", "./internal/checkout/egress",
+			"./internal/checkout/reason", "./internal/checkout/egress", "./internal/egress/address",
 			"./internal/dirpack", "./fixtures"}, // the sample repository
 		SDKs:     []string{"golang.org/x/sys/..."},
 		NeverStd: []string{"database/sql/...", "os/exec/..."},
 		Except:   []string{"./internal/checkout/checkouttest/..."},
 		Reason:   "what holds a token and reads what hostile servers send starts no program and knows no store (B5, C4)",
+	},
+	{
+		Packages: []string{"./internal/tunnel"},
+		NeverStd: []string{"net/..."},
+		Reason:   "the helper inside sandboxes links it, and a hostile one is at the other end: it must stay small and be read as a whole",
+	},
+	{
+		Packages: []string{"./internal/peersocket"},
+		NeverStd: []string{"net/http/...", "database/sql/..."},
+		Reason:   "who may connect is decided before anything is said",
+	},
+	{
+		Packages: []string{"./internal/egress/address"},
+		NeverStd: []string{"net/http/...", "os/..."},
+		Reason:   "what is a public address is one answer for everything that connects",
+	},
+	{
+		Packages: []string{"./internal/egress/policy"},
+		Ours:     []string{"./internal/run", "./internal/egress/address"},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "what may be reached is decided by words alone, the same wherever it is asked",
+	},
+	{
+		Packages: []string{"./internal/egress/link"},
+		Ours:     []string{"./internal/run", "./internal/fault"},
+		NeverStd: []string{"net/http/..."},
+		Reason:   "the execution service links it, and needs to know nothing of what the gateway does",
+	},
+	{
+		Packages: []string{"./internal/egress"},
+		Ours: []string{"./internal/egress/address", "./internal/egress/policy", "./internal/egress/link", "./internal/tunnel",
+			"./internal/run", "./internal/fault"},
+		SDKs:     []string{"golang.org/x/time/..."},
+		NeverStd: []string{"database/sql/...", "os/exec/..."},
+		Reason:   "what reads hostile bytes and may reach the network knows nothing else",
 	},
 	{
 		Packages: []string{"./internal/oneshot/..."},
@@ -355,6 +390,21 @@ var linkRules = []linkRule{
 		Binary: "./cmd/agentdock",
 		Never: []ban{
 			{"gvisor.dev/gvisor/...", "the CLI starts sandboxes through execd, in another process; a sentry in the caller's process would run hostile code beside the caller's credentials"},
+		},
+	},
+	{
+		Binary: "./cmd/agentdock-egress",
+		Never: []ban{
+			{"gvisor.dev/gvisor/...", "the gateway knows streams, and no sandboxes"},
+			{"./internal/store/...", noDatabase},
+			{"./internal/blob/...", noBlob},
+			{"./internal/queue/...", noQueue},
+			{"./internal/checkout/...", noGitHub},
+			{"./internal/receipt/...", "the gateway holds no secret: a sandbox's bytes are parsed in it"},
+			{"./internal/execenv/...", "the same"},
+			{"./internal/execrpc/...", "the same"},
+			{"database/sql/...", noDatabase},
+			{"./internal/telemetry", "the same: an exporter has a collector's address and often its token"},
 		},
 	},
 	{

@@ -46,6 +46,22 @@ func Listen(path string, uids []uint32, setting string, log *slog.Logger) (net.L
 	return &peerListener{UnixListener: l, path: path, file: info, allowed: allowed, setting: setting, log: log}, nil
 }
 
+// Inherited does the same on a socket that another process has opened, which also
+// removes its file.
+func Inherited(f *os.File, uids []uint32, setting string, log *slog.Logger) (net.Listener, error) {
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on an inherited socket: %w", err)
+	}
+	unixListener, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(errors.New("cannot listen on an inherited socket: it is not a unix socket"), l.Close())
+	}
+	unixListener.SetUnlinkOnClose(false)
+	allowed := append([]uint32{0, uint32(os.Getuid())}, uids...)
+	return &peerListener{UnixListener: unixListener, path: l.Addr().String(), allowed: allowed, setting: setting, log: log}, nil
+}
+
 // bindUnix makes the socket beside its path and renames it there once its mode
 // is right, so that it is never open to more than it should be. The lock on the
 // directory keeps two processes from replacing each other's socket.
@@ -136,7 +152,7 @@ func (l *peerListener) Accept() (net.Conn, error) {
 
 func (l *peerListener) Close() error {
 	l.once.Do(func() {
-		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
+		if now, err := os.Lstat(l.path); err == nil && l.file != nil && os.SameFile(now, l.file) {
 			_ = os.Remove(l.path)
 		}
 		l.closed = l.UnixListener.Close()

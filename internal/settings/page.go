@@ -51,6 +51,7 @@ func processes() []process {
 		{"agentdock up", append(Describe(DefaultUp()), openTelemetry()...)},
 		{"agentdock", append(Describe(DefaultCLI()), Describe(DefaultCheckout())...)},
 		{"agentdock-execd", Describe(DefaultExecd())},
+		{"agentdock-egress", Describe(DefaultEgress())},
 	}
 }
 
