@@ -80,7 +80,7 @@ var importRules = []importRule{
 		Except:   []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/execenv/execenvtest/...", "./internal/execenv/fake/simprobe"},
 		Ours: []string{"./internal/execenv", "./internal/execenv/outlog", "./internal/run", "./internal/fault", "./internal/undo",
 			// What adapters on this host have in common.
-			"./internal/execenv/stdio", "./internal/execenv/transfer",
+			"./internal/execenv/lifecycle", "./internal/execenv/stdio", "./internal/execenv/transfer",
 			// The root image and the protocol of the helper inside the sandbox
 			// belong to no single environment, nor do the host's control groups.
 			"./internal/image", "./internal/guest/...", "./internal/cgroup"},

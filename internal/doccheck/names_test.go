@@ -134,7 +134,7 @@ func TestWrongNamesAreFound(t *testing.T) {
 		"nothing.go": 1, "go.mod": 0,
 		"run.Nothing": 1, "run.Outcome": 0, "run.Outcome.Kind": 0, "run.Outcome.Nothing": 1,
 		"Environment.Nothing": 1, "Environment.Create": 0,
-		"gvisor.box.boot": 0, "box.boot": 0, "box.nothing": 1,
+		"gvisor.box.Boot": 0, "box.Boot": 0, "box.nothing": 1,
 		"make nothing": 1, "make test": 0,
 		"AGENTDOCK_NOTHING": 1, "AGENTDOCK_IMAGE_DIR": 0,
 		"AGENTDOCK_EXECD_NOTHING": 1, "AGENTDOCK_EXECD_MAX_CPU": 0,

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -28,64 +27,35 @@ func (b *box) GetArchive(ctx context.Context, req execenv.ArchiveRequest, w io.W
 
 // tool is a run of the guest helper. It implements transfer.Tool.
 type tool struct {
-	box     *box
-	proc    *process
-	errRead *os.File
-	message chan string
-	ended   chan struct{} // closed once event and err are set
-	event   supervisor.Event
-	err     error
+	box   *box
+	proc  *process
+	ended chan struct{} // closed once event and err are set
+	event supervisor.Event
+	err   error
 }
 
-func (b *box) helper(args []string, stdin, stdout *os.File) (transfer.Tool, error) {
-	files := []*os.File{stdin, stdout, nil}
-	defer func() {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}()
-	if err := b.alive(); err != nil {
+// helper starts the guest helper in the sandbox.
+func (b *box) helper(args []string, files []*os.File) (transfer.Tool, error) {
+	if err := b.Alive(); err != nil {
 		return nil, err
 	}
-	errRead, errWrite, err := os.Pipe()
-	if err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
-	}
-	files[2] = errWrite
-	for i, f := range files {
-		if f != nil {
-			continue
-		}
-		if files[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
-			errRead.Close()
-			return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
-		}
-	}
-	t := &tool{box: b, errRead: errRead, message: make(chan string, 1), ended: make(chan struct{})}
-	t.proc, err = b.link.begin(launch{
+	proc, err := b.link.begin(launch{
 		argv: append([]string{guestPath}, args...), dir: "/", files: files,
 		env: []string{"PATH=" + execenv.Path, "HOME=" + execenv.Workspace},
 	})
 	if err == nil {
-		err = t.proc.started()
+		err = proc.started()
 	}
-	if err != nil {
-		errRead.Close()
-		var notStarted *errNotStarted
-		if errors.As(err, &notStarted) {
-			return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
-		}
+	var notStarted *errNotStarted
+	switch {
+	case errors.As(err, &notStarted):
+		return nil, fault.Wrap(fault.Internal, err, "cannot start the guest helper")
+	case err != nil:
 		return nil, b.gone(err)
 	}
+	t := &tool{box: b, proc: proc, ended: make(chan struct{})}
 	go func() {
-		text, _ := io.ReadAll(io.LimitReader(errRead, 4096))
-		_, _ = io.Copy(io.Discard, errRead)
-		t.message <- string(bytes.ToValidUTF8(bytes.TrimSpace(text), []byte("?")))
-	}()
-	go func() {
-		t.event, t.err = t.proc.wait()
+		t.event, t.err = proc.wait()
 		close(t.ended)
 	}()
 	return t, nil
@@ -104,8 +74,6 @@ func (t *tool) Wait(ctx context.Context) (unix.WaitStatus, error) {
 			<-t.ended
 		}
 	}
-	defer t.errRead.Close()
-	_ = t.errRead.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if t.err != nil {
 		return 0, t.box.gone(t.err)
 	}
@@ -119,9 +87,6 @@ func (t *tool) Wait(ctx context.Context) (unix.WaitStatus, error) {
 	}
 	return status, nil
 }
-
-// Said implements transfer.Tool.
-func (t *tool) Said() string { return <-t.message }
 
 // Kill implements transfer.Tool.
 func (t *tool) Kill() error { return t.proc.kill() }

@@ -13,24 +13,23 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
-// boot makes the sandbox. What it made before it failed is on record, for free.
-func (b *box) boot(ctx context.Context) (err error) {
+// Boot implements lifecycle.Box.
+func (b *box) Boot(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-b.gaveUp:
+		case <-b.GivenUp():
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	defer func() {
 		if err != nil && ctx.Err() != nil {
-			err = fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.spec.ID)
+			err = fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.Spec.ID)
 		}
 	}()
 	if err := b.prepare(ctx); err != nil {
@@ -38,7 +37,7 @@ func (b *box) boot(ctx context.Context) (err error) {
 	}
 	listener, err := b.listen()
 	if err != nil {
-		return fault.Wrap(fault.Internal, err, "cannot make sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Internal, err, "cannot make sandbox %s", b.Spec.ID)
 	}
 	defer listener.Close()
 	b.asked = true
@@ -51,16 +50,10 @@ func (b *box) boot(ctx context.Context) (err error) {
 	if err := b.confined(ctx); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.state != execenv.StateCreating {
-		return fault.New(fault.Unavailable, "sandbox %s was destroyed while it was created", b.spec.ID)
+	if err := b.Start(); err != nil {
+		return err
 	}
-	b.state = execenv.StateRunning
 	go b.end()
-	if b.spec.Lifetime > 0 {
-		b.live(b.created.Add(b.spec.Lifetime))
-	}
 	return nil
 }
 
@@ -74,21 +67,20 @@ func (b *box) prepare(ctx context.Context) error {
 	if !now.sameAs(b.env.daemon) {
 		return fault.New(fault.Unavailable, "the Docker daemon is not what it was when this service started (%+v, was %+v); restart the service", now, b.env.daemon)
 	}
-	found, err := b.env.engine.ImageInspect(ctx, imageRef(b.spec.Image))
+	found, err := b.env.engine.ImageInspect(ctx, imageRef(b.Spec.Image))
 	switch {
 	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err):
-		return fault.Wrap(fault.NotFound, err, "image %s is not in the Docker daemon; build or import it (docs/docker.md)", b.spec.Image)
+		return fault.Wrap(fault.NotFound, err, "image %s is not in the Docker daemon; build or import it (docs/docker.md)", b.Spec.Image)
 	case err != nil:
-		return fault.Wrap(fault.Unavailable, err, "cannot look for image %s in the Docker daemon", b.spec.Image)
+		return fault.Wrap(fault.Unavailable, err, "cannot look for image %s in the Docker daemon", b.Spec.Image)
 	}
 	if c := found.Config; c != nil && len(c.Volumes) > 0 {
 		// Each would be a place on the daemon's disk that can be written without
 		// a limit.
-		return fault.New(fault.Unsupported, "image %s declares volumes, which cannot be bounded; build it without VOLUME", b.spec.Image)
+		return fault.New(fault.Unsupported, "image %s declares volumes, which cannot be bounded; build it without VOLUME", b.Spec.Image)
 	}
-	b.mu.Lock()
 	b.image = found.ID
-	b.mu.Unlock()
+	b.SetDigest(found.ID)
 	return nil
 }
 
@@ -121,18 +113,18 @@ func (b *box) startContainer(ctx context.Context) error {
 	defer cancel()
 	made, err := b.env.engine.ContainerCreate(whole, b.create())
 	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the Docker daemon cannot make sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, err, "the Docker daemon cannot make sandbox %s", b.Spec.ID)
 	}
 	b.container = made.ID
 	if len(made.Warnings) > 0 {
 		// What it warns of is what it leaves out.
-		return fault.New(fault.Unsupported, "the Docker daemon does not make sandbox %s as asked for: %s", b.spec.ID, strings.Join(made.Warnings, "; "))
+		return fault.New(fault.Unsupported, "the Docker daemon does not make sandbox %s as asked for: %s", b.Spec.ID, strings.Join(made.Warnings, "; "))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if _, err := b.env.engine.ContainerStart(ctx, b.name(), client.ContainerStartOptions{}); err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the Docker daemon cannot start sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, err, "the Docker daemon cannot start sandbox %s", b.Spec.ID)
 	}
 	return nil
 }
@@ -150,7 +142,7 @@ func (b *box) meet(ctx context.Context, listener *net.UnixListener) error {
 	}
 	conn, err := listener.AcceptUnix()
 	if err != nil {
-		return fault.Wrap(fault.Unavailable, b.whyNot(err), "sandbox %s did not come up", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, b.whyNot(err), "sandbox %s did not come up", b.Spec.ID)
 	}
 	_ = listener.Close()
 	_ = os.Remove(filepath.Join(b.controlDir(), socketName))
@@ -160,9 +152,9 @@ func (b *box) meet(ctx context.Context, listener *net.UnixListener) error {
 	case <-b.link.ready:
 		return nil
 	case <-b.link.closed:
-		return fault.Wrap(fault.Unavailable, b.whyNot(errLinkClosed), "sandbox %s was lost while it started", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, b.whyNot(errLinkClosed), "sandbox %s was lost while it started", b.Spec.ID)
 	case <-ctx.Done():
-		return fault.Wrap(fault.Unavailable, ctx.Err(), "creation of sandbox %s was given up", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, ctx.Err(), "creation of sandbox %s was given up", b.Spec.ID)
 	}
 }
 
@@ -178,19 +170,18 @@ func (b *box) whyNot(err error) error {
 	return fmt.Errorf("%w; the container is %s, exit status %d %s", err, s.Status, s.ExitCode, s.Error)
 }
 
-// free ends the sandbox and removes all of it. It can be called again after it
-// failed.
-func (b *box) free() error {
-	b.giveUp()
+// Free implements lifecycle.Box.
+func (b *box) Free() error {
+	b.GiveUp()
 	b.freeMu.Lock()
 	defer b.freeMu.Unlock()
-	b.stopLife()
+	b.StopClock()
 	b.hangUp()
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
 	if b.asked {
 		if err := b.env.remove(ctx, b.name()); err != nil {
-			return fault.Wrap(fault.Internal, err, "cannot free sandbox %s", b.spec.ID)
+			return fault.Wrap(fault.Internal, err, "cannot free sandbox %s", b.Spec.ID)
 		}
 		b.mu.Lock()
 		orphaned := b.orphaned
@@ -199,14 +190,10 @@ func (b *box) free() error {
 			endShims(b.container)
 		}
 	}
-	for _, c := range b.commands() {
-		<-c.done
-	}
+	b.AwaitCommands()
 	if err := os.RemoveAll(b.dir()); err != nil {
-		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.Spec.ID)
 	}
-	b.mu.Lock()
-	b.freed = true
-	b.mu.Unlock()
+	b.Freed()
 	return nil
 }

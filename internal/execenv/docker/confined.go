@@ -21,23 +21,23 @@ import (
 func (b *box) confined(ctx context.Context) error {
 	result, err := b.env.engine.ContainerInspect(ctx, b.name(), client.ContainerInspectOptions{})
 	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "cannot look at sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, err, "cannot look at sandbox %s", b.Spec.ID)
 	}
 	pid := result.Container.State.Pid
 	if pid <= 0 {
-		return fault.Wrap(fault.Unavailable, b.whyNot(errLinkClosed), "sandbox %s was lost while it started", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, b.whyNot(errLinkClosed), "sandbox %s was lost while it started", b.Spec.ID)
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return fault.Wrap(fault.Unsupported, err, "cannot see what the kernel has for sandbox %s; the Docker daemon must run on this host, and its processes be visible here", b.spec.ID)
+		return fault.Wrap(fault.Unsupported, err, "cannot see what the kernel has for sandbox %s; the Docker daemon must run on this host, and its processes be visible here", b.Spec.ID)
 	}
 	interfaces, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
 	if err != nil {
-		return fault.Wrap(fault.Unsupported, err, "cannot see what network sandbox %s has", b.spec.ID)
+		return fault.Wrap(fault.Unsupported, err, "cannot see what network sandbox %s has", b.Spec.ID)
 	}
 	wrong := append(statusFaults(status, b.env.daemon.rootless), interfaceFaults(interfaces)...)
 	if len(wrong) > 0 {
-		return fault.New(fault.Unsupported, "sandbox %s is not confined as it must be: %s", b.spec.ID, strings.Join(wrong, "; "))
+		return fault.New(fault.Unsupported, "sandbox %s is not confined as it must be: %s", b.Spec.ID, strings.Join(wrong, "; "))
 	}
 	return nil
 }

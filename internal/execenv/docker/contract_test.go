@@ -135,7 +135,7 @@ func leftovers(t *testing.T, env execenv.Environment) []string {
 
 func (e *testEnvironment) mustFind(t *testing.T, id string) *box {
 	t.Helper()
-	b, ok := e.find(id)
+	b, ok := e.boxes.Find(id)
 	if !ok {
 		t.Fatalf("sandbox %s does not exist", id)
 	}
@@ -161,8 +161,8 @@ func restart(t *testing.T, env execenv.Environment) execenv.Environment {
 	e.stop()
 	e.watching.Wait()
 	t.Cleanup(func() {
-		for _, b := range e.all() {
-			_ = b.free()
+		for _, b := range e.boxes.All() {
+			_ = b.Free()
 		}
 		_ = e.engine.Close()
 	})
@@ -179,7 +179,9 @@ func failCreate(_ *testing.T, env execenv.Environment, id string) (heal func()) 
 func failDestroy(t *testing.T, env execenv.Environment, id string) (heal func()) {
 	e := inner(env)
 	b := e.mustFind(t, id)
-	<-b.made
+	if _, err := e.Attach(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
 	if err := unix.Mount(b.controlDir(), b.controlDir(), "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}

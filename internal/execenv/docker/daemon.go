@@ -93,7 +93,7 @@ func (e *Environment) watch(ctx context.Context) {
 			return
 		}
 		e.log.Error("the Docker daemon has gone away; its sandboxes are ended", "error", err)
-		for _, b := range e.all() {
+		for _, b := range e.boxes.All() {
 			b.mu.Lock()
 			b.orphaned = true
 			b.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *Environment) follow(ctx context.Context, told client.EventsResult) erro
 			if m.Action != events.ActionOOM {
 				continue
 			}
-			if b, ok := e.find(m.Actor.Attributes[labelID]); ok {
+			if b, ok := e.boxes.Find(m.Actor.Attributes[labelID]); ok {
 				b.outOfMemory()
 			}
 		case err := <-told.Err:

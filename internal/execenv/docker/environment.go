@@ -26,14 +26,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sort"
 	"sync"
 	"time"
 
 	"github.com/moby/moby/client"
-	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/lifecycle"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
@@ -66,8 +65,7 @@ type Environment struct {
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 
-	mu    sync.Mutex
-	boxes map[string]*box
+	boxes *lifecycle.Registry[*box]
 }
 
 var _ execenv.Environment = (*Environment)(nil)
@@ -117,7 +115,7 @@ func open(cfg Config) (*Environment, error) {
 	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(cfg.StateDir)
+	lock, err := lifecycle.LockStateDir(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -129,23 +127,9 @@ func open(cfg Config) (*Environment, error) {
 	sum := sha256.Sum256([]byte(cfg.StateDir))
 	return &Environment{
 		cfg: cfg, engine: engine, instance: hex.EncodeToString(sum[:6]), lock: lock, log: cfg.Logger,
-		freeTimeout: 30 * time.Second, boxes: map[string]*box{},
+		freeTimeout: 30 * time.Second,
+		boxes:       lifecycle.NewRegistry(cfg.Logger, func(*box) {}),
 	}, nil
-}
-
-func lockDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the state directory: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fault.New(fault.Conflict, "cannot use state directory %s: another execution service is using it", dir)
-	}
-	return f, nil
 }
 
 func (e *Environment) sandboxesDir() string { return filepath.Join(e.cfg.StateDir, "sandboxes") }
@@ -176,19 +160,7 @@ func (e *Environment) installGuest() error {
 
 // Close destroys every sandbox and removes what the Environment made.
 func (e *Environment) Close(ctx context.Context) error {
-	e.mu.Lock()
-	ids := make([]string, 0, len(e.boxes))
-	for id := range e.boxes {
-		ids = append(ids, id)
-	}
-	e.mu.Unlock()
-	errs := make([]error, len(ids))
-	var wg sync.WaitGroup
-	for i, id := range ids {
-		wg.Go(func() { errs[i] = e.Destroy(ctx, id) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := e.boxes.DestroyAll(ctx); err != nil {
 		return err
 	}
 	if err := e.sweep(ctx); err != nil {
@@ -221,30 +193,7 @@ func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sa
 	if err := e.check(spec); err != nil {
 		return nil, err
 	}
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", spec.ID)
-		}
-		b, created := e.claim(spec)
-		if created {
-			return e.boot(ctx, b)
-		}
-		if !b.spec.Equal(spec) {
-			return nil, fault.New(fault.Conflict, "sandbox %s exists with a different specification", spec.ID)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "creation of sandbox %s was given up", spec.ID)
-		case <-b.made:
-		}
-		if b.makeErr == nil {
-			return b, nil
-		}
-		if now, ok := e.find(spec.ID); ok && now == b {
-			return nil, fault.New(fault.Unavailable, "sandbox %s could not be created before and is still being freed", spec.ID)
-		}
-		// Whoever made it failed and took it off the list; try ourselves.
-	}
+	return e.boxes.Create(ctx, spec, func() *box { return newBox(e, spec) })
 }
 
 func (e *Environment) check(spec execenv.Spec) error {
@@ -260,125 +209,13 @@ func (e *Environment) check(spec execenv.Spec) error {
 	return nil
 }
 
-// claim returns the box with that ID, and whether the caller has to make it.
-func (e *Environment) claim(spec execenv.Spec) (b *box, created bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if b, ok := e.boxes[spec.ID]; ok {
-		return b, false
-	}
-	b = newBox(e, spec)
-	e.boxes[spec.ID] = b
-	return b, true
-}
-
-// boot makes the sandbox, or leaves nothing.
-func (e *Environment) boot(ctx context.Context, b *box) (execenv.Sandbox, error) {
-	err := b.boot(ctx)
-	if err != nil {
-		if freeErr := b.free(); freeErr != nil {
-			e.log.Error("cannot free a sandbox that failed to start", "sandbox", b.spec.ID, "error", freeErr)
-		} else {
-			e.forget(b)
-		}
-	}
-	b.makeErr = err
-	close(b.made)
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-func (e *Environment) forget(b *box) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.boxes[b.spec.ID] == b {
-		delete(e.boxes, b.spec.ID)
-	}
-}
-
-func (e *Environment) find(id string) (*box, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	b, ok := e.boxes[id]
-	return b, ok
-}
-
-func (e *Environment) all() []*box {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	boxes := make([]*box, 0, len(e.boxes))
-	for _, b := range e.boxes {
-		boxes = append(boxes, b)
-	}
-	return boxes
-}
-
 // Attach implements execenv.Environment.
 func (e *Environment) Attach(ctx context.Context, id string) (execenv.Sandbox, error) {
-	if err := execenv.ValidateID(id); err != nil {
-		return nil, err
-	}
-	b, ok := e.find(id)
-	if ok {
-		select {
-		case <-ctx.Done():
-			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "attaching to sandbox %s was given up", id)
-		case <-b.made:
-		}
-		if b.makeErr == nil {
-			return b, nil
-		}
-	}
-	return nil, fault.New(fault.NotFound, "sandbox %s does not exist", id)
+	return e.boxes.Attach(ctx, id)
 }
 
 // List implements execenv.Environment.
-func (e *Environment) List(context.Context) ([]execenv.Info, error) {
-	boxes := e.all()
-	infos := make([]execenv.Info, len(boxes))
-	for i, b := range boxes {
-		infos[i] = b.info()
-	}
-	sort.Slice(infos, func(i, j int) bool { return infos[i].ID < infos[j].ID })
-	return infos, nil
-}
-
-// destroyGrace is how long Destroy waits past its context's end for the work
-// that goes on anyway.
-const destroyGrace = 5 * time.Second
+func (e *Environment) List(ctx context.Context) ([]execenv.Info, error) { return e.boxes.List(ctx) }
 
 // Destroy implements execenv.Environment.
-func (e *Environment) Destroy(ctx context.Context, id string) error {
-	if err := execenv.ValidateID(id); err != nil {
-		return err
-	}
-	b, ok := e.find(id)
-	if !ok {
-		return nil
-	}
-	b.giveUp()
-	// From here on the caller's context only bounds how long it waits.
-	done := make(chan error, 1)
-	go func() {
-		<-b.made
-		err := b.free()
-		if err == nil {
-			e.forget(b)
-		}
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	// It is freed all the same, and soon; but not yet.
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(destroyGrace):
-		return fault.Wrap(fault.Unavailable, ctx.Err(), "sandbox %s is still being destroyed", id)
-	}
-}
+func (e *Environment) Destroy(ctx context.Context, id string) error { return e.boxes.Destroy(ctx, id) }

@@ -2,10 +2,8 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -22,29 +20,29 @@ const tellTimeout = time.Second
 
 // decide names the outcome from the status that the supervisor collected, what the
 // daemon told, and what was done from here.
-func (c *command) decide(e supervisor.Event) (run.Outcome, run.Usage) {
-	b := c.box
+func (p *program) decide(e supervisor.Event) (run.Outcome, run.Usage) {
+	b := p.box
 	status, ok := statusOf(e)
 	if !ok {
 		b.abandon(fmt.Sprintf("its supervisor gave %#x for a wait status", e.Status))
-		return c.lost()
+		return p.lost()
 	}
-	outcome := c.meaning(status, e.Reason)
+	outcome := p.meaning(status, e.Reason)
 	if outcome.Kind == run.Signalled && status.Signal() == unix.SIGKILL && b.env.daemon.memory {
 		// One for want of memory looks the same, and the daemon tells of it later.
 		select {
-		case <-b.ended:
-			return c.lost()
+		case <-b.Ended():
+			return p.lost()
 		case <-time.After(tellTimeout):
 		}
 	}
 	usage := b.usageOf(context.Background(), e)
-	if c.log.Truncated() {
+	if p.cmd.Log.Truncated() {
 		outcome.LimitsHit = append(outcome.LimitsHit, run.LimitOutput)
-		if len(c.spec.EndAtLimit) > 0 && (c.reason() == "" || c.reason() == run.Output) {
+		if len(p.cmd.Spec.EndAtLimit) > 0 && (p.cmd.Killed() == "" || p.cmd.Killed() == run.Output) {
 			outcome = run.Outcome{
 				Kind: run.Output, LimitsHit: outcome.LimitsHit,
-				Evidence: fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream; its own end: %s", c.log.Keeps(), outcome),
+				Evidence: fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream; its own end: %s", p.cmd.Log.Keeps(), outcome),
 			}
 		}
 	}
@@ -54,15 +52,9 @@ func (c *command) decide(e supervisor.Event) (run.Outcome, run.Usage) {
 	return outcome, usage
 }
 
-func (c *command) reason() run.Kind {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.killed
-}
-
 // meaning says what a wait status means, knowing what was done from here.
-func (c *command) meaning(status unix.WaitStatus, remark string) run.Outcome {
-	killed := c.reason()
+func (p *program) meaning(status unix.WaitStatus, remark string) run.Outcome {
+	killed := p.cmd.Killed()
 	evidence := fmt.Sprintf("wait status 0x%04x, collected by the container's first process", uint32(status))
 	if remark != "" {
 		evidence += "; " + remark
@@ -71,7 +63,7 @@ func (c *command) meaning(status unix.WaitStatus, remark string) run.Outcome {
 	case status.Exited():
 		return run.ExitedWith(status.ExitStatus(), evidence)
 	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
-		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", c.limit)}
+		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", p.cmd.Limit)}
 	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
 		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
 	default:
@@ -80,27 +72,25 @@ func (c *command) meaning(status unix.WaitStatus, remark string) run.Outcome {
 }
 
 // lost is the outcome of a command whose sandbox is gone.
-func (c *command) lost() (run.Outcome, run.Usage) {
-	b := c.box
-	<-b.ended // the connection has closed, or is closed by abandon
-	b.mu.Lock()
-	outcome := *b.outcome
-	b.mu.Unlock()
+func (p *program) lost() (run.Outcome, run.Usage) {
+	b := p.box
+	<-b.Ended() // the connection has closed, or is closed by abandon
+	outcome, _ := b.Outcome()
 	if outcome.Kind != run.InfrastructureLost {
 		return outcome, run.Usage{}
 	}
 	const how = "; it could not be killed alone, so the sandbox was ended"
-	switch c.reason() {
+	switch p.cmd.Killed() {
 	case run.Cancelled:
 		outcome = run.Outcome{Kind: run.Cancelled, Evidence: "killed on request" + how}
 	case run.WallClock:
 		outcome = run.Outcome{
-			Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s", c.limit) + how,
+			Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s", p.cmd.Limit) + how,
 			LimitsHit: []run.Limit{run.LimitWallClock},
 		}
 	case run.Output:
 		outcome = run.Outcome{
-			Kind: run.Output, Evidence: fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", c.log.Keeps()) + how,
+			Kind: run.Output, Evidence: fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", p.cmd.Log.Keeps()) + how,
 			LimitsHit: []run.Limit{run.LimitOutput},
 		}
 	}
@@ -131,5 +121,3 @@ func (b *box) usageOf(ctx context.Context, e supervisor.Event) run.Usage {
 	}
 	return u
 }
-
-func newID() string { return strings.ToLower(rand.Text()) }

@@ -63,14 +63,14 @@ func (p place) options() string {
 // create is what the daemon is asked for. Everything that an image could ask
 // for by itself is set here, so that it has no say.
 func (b *box) create() client.ContainerCreateOptions {
-	labels := maps.Clone(b.spec.Labels)
+	labels := maps.Clone(b.Spec.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	if labels[labelExecution] == "" {
-		labels[labelExecution] = b.spec.ID
+		labels[labelExecution] = b.Spec.ID
 	}
-	labels[labelSandbox], labels[labelID], labels[labelInstance] = "true", b.spec.ID, b.env.instance
+	labels[labelSandbox], labels[labelID], labels[labelInstance] = "true", b.Spec.ID, b.env.instance
 	return client.ContainerCreateOptions{
 		Name: b.name(),
 		Config: &container.Config{
@@ -91,7 +91,7 @@ func (b *box) create() client.ContainerCreateOptions {
 
 func (b *box) supervised() string {
 	cfg := supervisor.Config{Socket: controlPath + "/" + socketName, Program: guestPath}
-	for _, p := range places(b.spec.Limits) {
+	for _, p := range places(b.Spec.Limits) {
 		cfg.Places = append(cfg.Places, p.path)
 	}
 	if !b.env.daemon.pids {
@@ -125,7 +125,7 @@ func (b *box) hostConfig() *container.HostConfig {
 		},
 		Resources: b.resources(),
 	}
-	for _, p := range places(b.spec.Limits) {
+	for _, p := range places(b.Spec.Limits) {
 		h.Tmpfs[p.path] = p.options()
 	}
 	return h
@@ -140,7 +140,7 @@ func (b *box) bind(from, to string) mount.Mount {
 
 // resources are the limits that hold, and what bounds a little where they do not.
 func (b *box) resources() container.Resources {
-	l, d := b.spec.Limits, b.env.daemon
+	l, d := b.Spec.Limits, b.env.daemon
 	// A rootless daemon can only lower what it has itself.
 	r := container.Resources{Ulimits: []*units.Ulimit{{Name: "core", Soft: 0, Hard: 0}}}
 	if d.memory {
@@ -163,7 +163,7 @@ func (b *box) resources() container.Resources {
 // of what the programs may have.
 const ownProcesses = 16
 
-func (b *box) name() string { return "agentdock-" + b.env.instance + "-" + b.spec.ID }
+func (b *box) name() string { return "agentdock-" + b.env.instance + "-" + b.Spec.ID }
 
 // imageRef is the name that the daemon has for an image. The default one is built
 // from infrastructure/sandbox, or imported (REQUIREMENTS B12).

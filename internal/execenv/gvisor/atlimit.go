@@ -18,12 +18,12 @@ const limitInterval = 25 * time.Millisecond
 // watchLimits kills the command once it has reached a limit at which it is to
 // end. It looks at the counters and not for events: what it misses while it
 // cannot read them is there the next time, and decide reads them once more.
-func (c *command) watchLimits() {
-	at := c.spec.EndAtLimit
+func (p *program) watchLimits() {
+	at := p.cmd.Spec.EndAtLimit
 	if len(at) == 0 {
 		return
 	}
-	cut := c.log.Cut()
+	cut := p.cmd.Log.Cut()
 	if !slices.Contains(at, run.LimitOutput) {
 		cut = nil
 	}
@@ -35,34 +35,34 @@ func (c *command) watchLimits() {
 	}
 	for {
 		select {
-		case <-c.ended:
+		case <-p.cmd.Ended():
 			return
-		case <-c.box.ended:
+		case <-p.box.Ended():
 			return
 		case <-cut:
 		case <-tick:
 		}
 		var refused answer.Refusals
 		if tick != nil {
-			if total, err := c.proc.refusals(); err == nil {
-				refused = total.Since(c.proc.before)
+			if total, err := p.proc.refusals(); err == nil {
+				refused = total.Since(p.proc.before)
 			}
 		}
-		if l, ok := first(c.touched(refused, false), at); ok {
-			c.end(l.EndsAt())
+		if l, ok := first(p.touched(refused, false), at); ok {
+			p.cmd.End(l.EndsAt())
 			return
 		}
 	}
 }
 
 // touched lists the limits of run.AtLimits that the command has reached.
-func (c *command) touched(refused answer.Refusals, full bool) (hit []run.Limit) {
+func (p *program) touched(refused answer.Refusals, full bool) (hit []run.Limit) {
 	reached := map[run.Limit]bool{
 		run.LimitPIDs: refused.PIDs > 0,
 		// Of writes that no call refuses, a full place is the only trace.
 		run.LimitDisk:   refused.Disk > 0 || refused.Unseen > 0 && full,
 		run.LimitInodes: refused.Inodes > 0,
-		run.LimitOutput: c.log.Truncated(),
+		run.LimitOutput: p.cmd.Log.Truncated(),
 	}
 	for _, l := range run.AtLimits() {
 		if reached[l] {
@@ -74,15 +74,13 @@ func (c *command) touched(refused answer.Refusals, full bool) (hit []run.Limit) 
 
 // endsAt is the limit that the command is to end at and has reached. What it was
 // killed for first counts.
-func (c *command) endsAt(hit []run.Limit) (run.Limit, bool) {
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
+func (p *program) endsAt(hit []run.Limit) (run.Limit, bool) {
+	killed := p.cmd.Killed()
 	if killed == "" {
-		return first(hit, c.spec.EndAtLimit)
+		return first(hit, p.cmd.Spec.EndAtLimit)
 	}
 	l := run.Limit(killed)
-	return l, slices.Contains(c.spec.EndAtLimit, l)
+	return l, slices.Contains(p.cmd.Spec.EndAtLimit, l)
 }
 
 func first(hit, at []run.Limit) (run.Limit, bool) {
@@ -95,20 +93,18 @@ func first(hit, at []run.Limit) (run.Limit, bool) {
 
 // endedAt is the outcome at a limit, for a command whose own end may have come
 // sooner than the kill.
-func (c *command) endedAt(l run.Limit, own run.Outcome) run.Outcome {
+func (p *program) endedAt(l run.Limit, own run.Outcome) run.Outcome {
 	how := "then killed"
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
+	killed := p.cmd.Killed()
 	if killed == "" {
 		how = "its own end came first: " + own.String()
 	}
-	return run.Outcome{Kind: l.EndsAt(), Evidence: c.reached(l) + "; " + how}
+	return run.Outcome{Kind: l.EndsAt(), Evidence: p.reached(l) + "; " + how}
 }
 
 // reached says by which count it reached a limit.
-func (c *command) reached(l run.Limit) string {
-	limits := c.box.spec.Limits
+func (p *program) reached(l run.Limit) string {
+	limits := p.box.Spec.Limits
 	switch l {
 	case run.LimitPIDs:
 		return fmt.Sprintf("the sandbox's kernel refused it a process at the limit of %d", limits.PIDs)
@@ -119,7 +115,7 @@ func (c *command) reached(l run.Limit) string {
 		return "the sandbox's kernel refused it a file in a full place; places hold" +
 			perPlace(limits, func(m guest.Mount) int64 { return m.Inodes }) + " inodes"
 	default:
-		return fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", c.log.Keeps())
+		return fmt.Sprintf("it wrote more than the %d bytes that are kept of a stream", p.cmd.Log.Keeps())
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/agentdock/agentdock/internal/cgroup"
-	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/guest"
@@ -26,10 +25,9 @@ import (
 // quiet machine.
 const bootTimeout = 30 * time.Second
 
-// boot makes the sandbox, or says what became of it. What it made when it fails is
-// for free to remove.
-func (b *box) boot(ctx context.Context, image string) error {
-	err := b.make(ctx, image)
+// Boot implements lifecycle.Box. It makes the sandbox, or says what became of it.
+func (b *box) Boot(ctx context.Context) error {
+	err := b.make(ctx)
 	if err == nil {
 		return nil
 	}
@@ -45,7 +43,7 @@ func (b *box) endedAtStart(cause error) error {
 	gone := errors.Is(cause, unix.ESRCH)
 	if b.process != nil {
 		select {
-		case <-b.ended:
+		case <-b.Ended():
 			gone = true
 		case <-time.After(endedAtStartTimeout):
 		}
@@ -53,12 +51,10 @@ func (b *box) endedAtStart(cause error) error {
 	if !gone {
 		return cause
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.outcome != nil && b.outcome.Kind == run.OutOfMemory {
-		return fault.Wrap(fault.Exhausted, cause, "cannot create sandbox %s: its memory limit of %d bytes was not enough to start it", b.spec.ID, b.spec.Limits.MemoryBytes)
+	if outcome, _ := b.Outcome(); outcome.Kind == run.OutOfMemory {
+		return fault.Wrap(fault.Exhausted, cause, "cannot create sandbox %s: its memory limit of %d bytes was not enough to start it", b.Spec.ID, b.Spec.Limits.MemoryBytes)
 	}
-	return fault.Wrap(fault.Unavailable, cause, "cannot create sandbox %s: it was ended from outside while it started; try again", b.spec.ID)
+	return fault.Wrap(fault.Unavailable, cause, "cannot create sandbox %s: it was ended from outside while it started; try again", b.Spec.ID)
 }
 
 // endedAtStartTimeout is how much later the end of a sandbox may be known than
@@ -66,26 +62,26 @@ func (b *box) endedAtStart(cause error) error {
 const endedAtStartTimeout = 500 * time.Millisecond
 
 // make makes everything the sandbox consists of.
-func (b *box) make(ctx context.Context, image string) error {
+func (b *box) make(ctx context.Context) error {
 	failed := func(err error) error {
-		return fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.spec.ID)
+		return fault.Wrap(fault.Internal, err, "cannot create sandbox %s", b.Spec.ID)
 	}
 	// The directory comes first: what exists is on record before it does.
 	if err := os.MkdirAll(b.dir(), 0o700); err != nil {
 		return failed(err)
 	}
-	if err := b.group.Create(hostLimits(b.spec.Limits)); err != nil {
+	if err := b.group.Create(hostLimits(b.Spec.Limits)); err != nil {
 		return failed(err)
 	}
 	// P3: never adjusted in silence, not by the kernel either.
-	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
+	if err := b.group.Confirm(hostLimits(b.Spec.Limits)); err != nil {
 		return failed(err)
 	}
 	files, err := b.takeDisk()
 	if err != nil {
 		return err
 	}
-	spec, err := containerSpec(b.spec, b.user, files, image, b.env.guestImage(), b.env.emptyRoot())
+	spec, err := containerSpec(b.Spec, b.user, files, b.image, b.env.guestImage(), b.env.emptyRoot())
 	if err != nil {
 		return failed(err)
 	}
@@ -126,14 +122,8 @@ func (b *box) make(ctx context.Context, image string) error {
 	if err := b.given(ctx); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.outcome != nil {
-		return failed(fmt.Errorf("it ended at once: %s", b.outcome.Evidence))
-	}
-	b.state = execenv.StateRunning
-	if b.spec.Lifetime > 0 {
-		b.live(b.created.Add(b.spec.Lifetime))
+	if err := b.Start(); err != nil {
+		return failed(err)
 	}
 	return nil
 }
@@ -150,7 +140,7 @@ func (b *box) startSentry(spec *specs.Spec, control *os.File) error {
 	// Attached: the kernel kills the sentry when this process dies, however it
 	// dies.
 	c, err := container.New(b.env.conf, container.Args{
-		ID: b.spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
+		ID: b.Spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
 		PassFiles: passed,
 	})
 	// Theirs alone now, so that ours ends with the sandbox.
@@ -166,12 +156,12 @@ func (b *box) startSentry(spec *specs.Spec, control *os.File) error {
 // given fails if the creator or a Destroy has given the sandbox up.
 func (b *box) given(ctx context.Context) error {
 	select {
-	case <-b.gaveUp:
-		return fault.New(fault.Gone, "sandbox %s was destroyed while it was created", b.spec.ID)
+	case <-b.GivenUp():
+		return fault.New(fault.Gone, "sandbox %s was destroyed while it was created", b.Spec.ID)
 	default:
 	}
 	if err := ctx.Err(); err != nil {
-		return fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.spec.ID)
+		return fault.Wrap(fault.Unavailable, err, "creation of sandbox %s was given up", b.Spec.ID)
 	}
 	return nil
 }
@@ -247,7 +237,7 @@ func (b *box) watch() error {
 			return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 		})
 		if err != nil {
-			b.env.log.Error("cannot watch a sandbox", "sandbox", b.spec.ID, "error", err)
+			b.env.log.Error("cannot watch a sandbox", "sandbox", b.Spec.ID, "error", err)
 		}
 		b.end()
 	}()

@@ -149,7 +149,7 @@ func leftovers(t *testing.T, env execenv.Environment) []string {
 }
 
 func killSentry(t *testing.T, env execenv.Environment, id string) {
-	b, ok := inner(env).find(id)
+	b, ok := inner(env).boxes.Find(id)
 	if !ok {
 		t.Fatalf("sandbox %s does not exist", id)
 	}
@@ -179,11 +179,9 @@ func failCreate(_ *testing.T, env execenv.Environment, id string) (heal func()) 
 func failDestroy(t *testing.T, env execenv.Environment, id string) (heal func()) {
 	e := inner(env)
 	child := e.hierarchy.Group(filepath.Join(e.group, id, "in-the-way"))
-	b, ok := e.find(id)
-	if !ok {
-		t.Fatalf("sandbox %s does not exist", id)
+	if _, err := e.Attach(t.Context(), id); err != nil {
+		t.Fatal(err)
 	}
-	<-b.made
 	for _, d := range child.Dirs() {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)

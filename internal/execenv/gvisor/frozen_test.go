@@ -32,7 +32,7 @@ func TestFrozenSandboxEndsByTheClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, _ := inner(env).find("frozen")
+	box, _ := inner(env).boxes.Find("frozen")
 	if err := unix.Kill(box.sentry.Getpid(), unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

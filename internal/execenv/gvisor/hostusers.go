@@ -19,7 +19,7 @@ const (
 	blocks      = 1 << 10
 )
 
-// hostUsers hands out the users of one block. It is guarded by Environment.mu.
+// hostUsers hands out the users of one block. The lock of Environment.boxes guards it.
 type hostUsers struct {
 	claim int // the descriptor that holds the block
 	first uint32

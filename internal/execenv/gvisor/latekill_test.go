@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/lifecycle"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/testenv"
 )
@@ -16,29 +17,29 @@ func TestALateKillReachesNobodyElse(t *testing.T) {
 	t.Parallel()
 	env := newTestEnvironment(t)
 	ctx := context.Background()
-	sb, err := env.Create(ctx, execenv.Spec{ID: "late", Image: "bare", Limits: run.DefaultLimits()})
-	if err != nil {
+	if _, err := env.Create(ctx, execenv.Spec{ID: "late", Image: "bare", Limits: run.DefaultLimits()}); err != nil {
 		t.Fatal(err)
 	}
-	box, _ := inner(env).find("late")
-	first, err := sb.Exec(ctx, execenv.ExecSpec{ID: "first", Argv: []string{guestPath}})
-	if err != nil {
-		t.Fatal(err)
+	box, _ := inner(env).boxes.Find("late")
+	begin := func(spec execenv.ExecSpec) (x execenv.Exec, p *program) {
+		x, err := box.Begin(ctx, spec, func(c *lifecycle.Command) {
+			p = &program{cmd: c, box: box}
+			p.start()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x, p
 	}
+	first, before := begin(execenv.ExecSpec{Argv: []string{guestPath}})
 	if _, err := first.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	second, err := sb.Exec(ctx, execenv.ExecSpec{ID: "second", Argv: []string{guestPath, "unpack", "/workspace", "x"}, Stdin: true})
-	if err != nil {
-		t.Fatal(err)
+	second, now := begin(execenv.ExecSpec{Argv: []string{guestPath, "unpack", "/workspace", "x"}, Stdin: true})
+	if before.proc.slot != now.proc.slot {
+		t.Fatalf("they have slots %d and %d, so this tests nothing", before.proc.slot, now.proc.slot)
 	}
-	box.mu.Lock()
-	before, now := box.execs["first"].proc, box.execs["second"].proc
-	box.mu.Unlock()
-	if before.slot != now.slot {
-		t.Fatalf("they have slots %d and %d, so this tests nothing", before.slot, now.slot)
-	}
-	if err := before.kill(); err != nil {
+	if err := before.proc.kill(); err != nil {
 		t.Error(err)
 	}
 	if err := second.CloseStdin(ctx); err != nil {

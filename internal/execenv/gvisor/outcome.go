@@ -14,21 +14,21 @@ import (
 
 // decide names the outcome from the status that the sandbox's kernel kept, the
 // host's counters, and what was done from here.
-func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
-	b := c.box
+func (p *program) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
+	b := p.box
 	stats, err := b.group.Stats()
 	if err == nil && stats.OOMKills > 0 {
 		// The host's kernel picks one of the sandbox's processes; what is left
 		// is not a machine any more.
 		b.abandon("it went over its memory limit")
-		return outOfMemory(stats, b.spec.Limits), b.usageOf(stats)
+		return outOfMemory(stats, b.Spec.Limits), b.usageOf(stats)
 	}
-	outcome := c.meaning(status)
-	usage := withPlaces(b.usageOf(stats), c.places)
-	full := slices.ContainsFunc(c.places, func(p answer.Place) bool { return p.Free == 0 })
-	hit := c.touched(c.refused, full)
-	if l, ok := c.endsAt(hit); ok {
-		outcome = c.endedAt(l, outcome)
+	outcome := p.meaning(status)
+	usage := withPlaces(b.usageOf(stats), p.places)
+	full := slices.ContainsFunc(p.places, func(p answer.Place) bool { return p.Free == 0 })
+	hit := p.touched(p.refused, full)
+	if l, ok := p.endsAt(hit); ok {
+		outcome = p.endedAt(l, outcome)
 	}
 	outcome.LimitsHit = hit
 	if outcome.Kind == run.WallClock {
@@ -38,15 +38,13 @@ func (c *command) decide(status unix.WaitStatus) (run.Outcome, run.Usage) {
 }
 
 // meaning says what a wait status means, knowing what was done from here.
-func (c *command) meaning(status unix.WaitStatus) run.Outcome {
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
+func (p *program) meaning(status unix.WaitStatus) run.Outcome {
+	killed := p.cmd.Killed()
 	switch {
 	case status.Exited():
 		return run.ExitedWith(status.ExitStatus(), fmt.Sprintf("wait status 0x%04x kept by the sandbox's kernel", uint32(status)))
 	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
-		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", c.limit)}
+		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", p.cmd.Limit)}
 	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
 		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
 	default:
@@ -55,28 +53,24 @@ func (c *command) meaning(status unix.WaitStatus) run.Outcome {
 }
 
 // lost is the outcome of a command whose sandbox is gone.
-func (c *command) lost(cause error) (run.Outcome, run.Usage) {
-	b := c.box
+func (p *program) lost(cause error) (run.Outcome, run.Usage) {
+	b := p.box
 	select {
-	case <-b.ended:
+	case <-b.Ended():
 	case <-time.After(killTimeout):
 		b.abandon(fmt.Sprintf("it does not answer: %v", cause))
-		<-b.ended
+		<-b.Ended()
 	}
-	b.mu.Lock()
-	outcome := *b.outcome
-	b.mu.Unlock()
-	c.mu.Lock()
-	killed := c.killed
-	c.mu.Unlock()
+	outcome, _ := b.Outcome()
+	killed := p.cmd.Killed()
 	switch l := run.Limit(killed); {
 	case outcome.Kind != run.InfrastructureLost:
-	case slices.Contains(c.spec.EndAtLimit, l):
-		outcome = run.Outcome{Kind: killed, Evidence: c.reached(l) + "; it could not be killed alone, so the sandbox was ended", LimitsHit: []run.Limit{l}}
+	case slices.Contains(p.cmd.Spec.EndAtLimit, l):
+		outcome = run.Outcome{Kind: killed, Evidence: p.reached(l) + "; it could not be killed alone, so the sandbox was ended", LimitsHit: []run.Limit{l}}
 	case killed == run.Cancelled:
 		outcome = run.Outcome{Kind: run.Cancelled, Evidence: "killed on request; it could not be killed alone, so the sandbox was ended"}
 	case killed == run.WallClock:
-		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", c.limit),
+		outcome = run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s; it could not be killed alone, so the sandbox was ended", p.cmd.Limit),
 			LimitsHit: []run.Limit{run.LimitWallClock}}
 	}
 	stats, _ := b.group.Stats()

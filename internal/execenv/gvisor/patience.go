@@ -46,7 +46,7 @@ func (b *box) insist(what string, f func() error) error {
 			}
 		}
 		select {
-		case <-b.ended:
+		case <-b.Ended():
 		default:
 			b.abandon(fmt.Sprintf("%s: %v", what, err))
 		}
@@ -78,7 +78,7 @@ func (p patience) over() error {
 	if waited > stoppedTimeout && stopped(p.box.sentry.Getpid()) {
 		return errors.New("the sandbox's kernel is stopped")
 	}
-	limits := p.box.spec.Limits
+	limits := p.box.Spec.Limits
 	most := (killCPU + time.Duration(limits.PIDs)*killCPUEach) * time.Duration(max(1000, limits.MilliCPU)) / 1000
 	if stats, err := p.box.group.Stats(); err == nil && stats.CPU-p.cpu > most {
 		return fmt.Errorf("it used %s of processor time and nothing has happened", most)

@@ -101,7 +101,7 @@ const helperPIDs = 32
 // startBytes starts a command through the guest helper, which gets it encoded
 // and then becomes the program.
 func (b *box) startBytes(l launch) (*process, error) {
-	if l.area == programs && b.spec.Limits.PIDs < helperPIDs {
+	if l.area == programs && b.Spec.Limits.PIDs < helperPIDs {
 		return nil, fault.New(fault.Invalid, "a command that is not UTF-8 needs a process limit of at least %d", helperPIDs)
 	}
 	encoded, err := guest.NewCommand(l.argv, l.env, l.dir)
@@ -190,10 +190,10 @@ func (b *box) enterSlot(in area) (*process, error) {
 		p.release()
 		var refused *answer.InitError
 		if errors.As(err, &refused) && strings.Contains(refused.Answer, unix.EAGAIN.Error()) {
-			return nil, fault.Wrap(fault.Exhausted, err, "cannot start another command in sandbox %s: it is at its process limit of %d", b.spec.ID, b.spec.Limits.PIDs)
+			return nil, fault.Wrap(fault.Exhausted, err, "cannot start another command in sandbox %s: it is at its process limit of %d", b.Spec.ID, b.Spec.Limits.PIDs)
 		}
 		if refused != nil {
-			return nil, fault.Wrap(fault.Internal, err, "cannot start a command in sandbox %s", b.spec.ID)
+			return nil, fault.Wrap(fault.Internal, err, "cannot start a command in sandbox %s", b.Spec.ID)
 		}
 		b.abandon(fmt.Sprintf("its init does not answer: %v", err))
 		return nil, b.lost(err)
@@ -230,14 +230,14 @@ func (b *box) executeIn(l launch) (pid int32, err error) {
 			FilePayload: urpc.FilePayload{Files: l.files},
 			GuestFDs:    fds,
 		},
-		ContainerID: b.spec.ID,
+		ContainerID: b.Spec.ID,
 	})
 }
 
 // wait blocks until the process has ended, and says how.
 func (p *process) wait() (unix.WaitStatus, error) {
 	var status unix.WaitStatus
-	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.box.spec.ID}
+	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.box.Spec.ID}
 	if err := p.box.call(boot.ContMgrWaitPID, answer.ForEver, args, nil, &status); err != nil {
 		return 0, err
 	}
@@ -246,7 +246,7 @@ func (p *process) wait() (unix.WaitStatus, error) {
 
 // signal sends a signal to the process, or to the terminal's foreground group.
 func (p *process) signal(sig unix.Signal, foreground bool) error {
-	args := &boot.SignalArgs{CID: p.box.spec.ID, PID: p.pid, Signo: int32(sig), Mode: boot.DeliverToProcess}
+	args := &boot.SignalArgs{CID: p.box.Spec.ID, PID: p.pid, Signo: int32(sig), Mode: boot.DeliverToProcess}
 	if foreground {
 		args.Mode = boot.DeliverToForegroundProcessGroup
 	}
@@ -332,7 +332,7 @@ func (p *process) account() (answer.Refusals, []answer.Place, error) {
 func (p *process) file(name string) control.CgroupControlFile {
 	return control.CgroupControlFile{
 		Controller: "pids",
-		Path:       path.Join("/", p.box.spec.ID, string(p.area), strconv.Itoa(p.slot)),
+		Path:       path.Join("/", p.box.Spec.ID, string(p.area), strconv.Itoa(p.slot)),
 		Name:       name,
 	}
 }
@@ -355,20 +355,11 @@ func (b *box) usage() (run.Usage, error) {
 }
 
 // lost turns the failure to reach a sandbox into what happened to it.
-func (b *box) lost(cause error) error {
-	select {
-	case <-b.ended:
-	case <-time.After(time.Second):
-		return fault.Wrap(fault.Internal, cause, "cannot reach sandbox %s", b.spec.ID)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return fault.Wrap(fault.Gone, cause, "sandbox %s has ended: %s", b.spec.ID, b.outcome.Kind)
-}
+func (b *box) lost(cause error) error { return b.Unreachable(cause, time.Second) }
 
 // abandon ends a sandbox that cannot be used any more.
 func (b *box) abandon(reason string) {
-	b.env.log.Error("ending a sandbox", "sandbox", b.spec.ID, "reason", reason)
+	b.env.log.Error("ending a sandbox", "sandbox", b.Spec.ID, "reason", reason)
 	b.mu.Lock()
 	if b.abandoned == "" {
 		b.abandoned = reason

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/agentdock/agentdock/internal/cgroup"
+	"github.com/agentdock/agentdock/internal/execenv/lifecycle"
 	"github.com/agentdock/agentdock/internal/fault"
 )
 
@@ -28,7 +29,7 @@ func Sweep(ctx context.Context, cfg Config) error {
 	if _, err := os.Lstat(cfg.StateDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	lock, err := lockDir(cfg.StateDir)
+	lock, err := lifecycle.LockStateDir(cfg.StateDir)
 	if err != nil {
 		return err
 	}

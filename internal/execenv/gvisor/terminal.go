@@ -24,17 +24,17 @@ type terminal struct {
 
 // newStdio makes a command's standard files, and for a terminal how it is typed
 // into.
-func (c *command) newStdio() (files *stdio.Files, typing func([]byte) (int, error), err error) {
-	if c.spec.TTY == nil {
-		files, err = stdio.Pipes(c.spec.Stdin)
+func (p *program) newStdio() (files *stdio.Files, typing func([]byte) (int, error), err error) {
+	if p.cmd.Spec.TTY == nil {
+		files, err = stdio.Pipes(p.cmd.Spec.Stdin)
 		return files, nil, err
 	}
-	files, t, err := newTerminal(*c.spec.TTY)
+	files, t, err := newTerminal(*p.cmd.Spec.TTY)
 	if err != nil {
 		return nil, nil, err
 	}
 	return files, func(data []byte) (int, error) {
-		return t.write(data, func(sig unix.Signal) error { return c.proc.signal(sig, true) })
+		return t.write(data, func(sig unix.Signal) error { return p.proc.signal(sig, true) })
 	}, nil
 }
 

@@ -42,8 +42,9 @@ func (e *Environment) Verify(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.Remove(bare)) }()
 	spec := execenv.Spec{ID: "verify-" + strings.ToLower(rand.Text()[:12]), Image: "bare", Limits: verifyLimits()}
-	b, _ := e.claim(spec, "")
-	if _, err := e.boot(ctx, b, bare); err != nil {
+	var b *box
+	_, err = e.boxes.Create(ctx, spec, func() *box { b = newBox(e, spec, bare, ""); return b })
+	if err != nil {
 		return fault.Wrap(fault.Unsupported, err, "a sandbox does not start on this host")
 	}
 	problems := append(verifyGroup(b), verifySentry(b)...)
@@ -65,7 +66,7 @@ func (e *Environment) Verify(ctx context.Context) (err error) {
 // verifyGroup looks whether the kernel took the limits, and holds to them all
 // that the sandbox consists of.
 func verifyGroup(b *box) (problems []string) {
-	if err := b.group.Confirm(hostLimits(b.spec.Limits)); err != nil {
+	if err := b.group.Confirm(hostLimits(b.Spec.Limits)); err != nil {
 		problems = append(problems, "A5g: "+err.Error())
 	}
 	if _, err := b.group.Stats(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/execenv/lifecycle"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/testenv"
 )
@@ -33,7 +34,7 @@ func TestVerifyNotices(t *testing.T) {
 	if _, err := env.Create(ctx, execenv.Spec{ID: "odd", Image: "bare", Limits: run.DefaultLimits()}); err != nil {
 		t.Fatal(err)
 	}
-	b, _ := inner(env).find("odd")
+	b, _ := inner(env).boxes.Find("odd")
 	expect := func(what string, problems []string, want string) {
 		t.Helper()
 		if got := strings.Join(problems, "; "); !strings.Contains(got, want) {
@@ -43,12 +44,13 @@ func TestVerifyNotices(t *testing.T) {
 	if problems := append(verifyGroup(b), verifySentry(b)...); len(problems) > 0 {
 		t.Errorf("as it is: %q", problems)
 	}
-	more := &box{env: b.env, spec: b.spec, user: b.user + 1, group: b.group, sentry: b.sentry}
-	more.spec.Limits.MemoryBytes += 1 << 20
+	larger := b.Spec
+	larger.Limits.MemoryBytes += 1 << 20
+	more := &box{Sandbox: lifecycle.NewSandbox(larger, nil), env: b.env, user: b.user + 1, group: b.group, sentry: b.sentry}
 	expect("another memory limit", verifyGroup(more), "A5g: the kernel enforces")
 	expect("another user", verifySentry(more), "A5b: Uid")
 	empty := inner(env).hierarchy.Group(inner(env).group + "/empty")
-	if err := empty.Create(hostLimits(b.spec.Limits)); err != nil {
+	if err := empty.Create(hostLimits(b.Spec.Limits)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -56,5 +58,5 @@ func TestVerifyNotices(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	expect("processes elsewhere", verifyGroup(&box{env: b.env, spec: b.spec, group: empty, sentry: b.sentry}), "is outside its control group")
+	expect("processes elsewhere", verifyGroup(&box{Sandbox: b.Sandbox, env: b.env, group: empty, sentry: b.sentry}), "is outside its control group")
 }

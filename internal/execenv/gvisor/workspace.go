@@ -64,7 +64,7 @@ func (e *Environment) onDisk(l run.Limits) (bool, error) {
 
 // takeDisk gives the sandbox a file for its contents if it is to have one.
 func (b *box) takeDisk() (fileType string, err error) {
-	l := b.spec.Limits
+	l := b.Spec.Limits
 	onDisk, err := b.env.onDisk(l)
 	if err != nil || !onDisk {
 		return memoryType, err
@@ -99,7 +99,7 @@ func (b *box) watchDisk(file *backing.File) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-b.ended:
+		case <-b.Ended():
 			return
 		case <-tick.C:
 		}

@@ -86,7 +86,7 @@ func TestLargeWorkspaceIsSetAsideFilledAndGone(t *testing.T) {
 		t.Errorf("one that is larger than the disk gives %v", err)
 	}
 	for _, id := range []string{"second", "never"} {
-		if _, ok := w.env.find(id); ok {
+		if _, ok := w.env.boxes.Find(id); ok {
 			t.Errorf("%s, which could not be created, is listed", id)
 		}
 	}
@@ -124,7 +124,7 @@ func TestKernelThatTakesMoreDiskIsEnded(t *testing.T) {
 	w := newDiskWorld(t, testenv.SmallDisk(t, 640*run.MiB), backing.Config{KeepFree: 32 * run.MiB})
 	before := w.free()
 	sb := w.must(w.create("greedy", 128*run.MiB, 96*run.MiB))
-	b, _ := w.env.find("greedy")
+	b, _ := w.env.boxes.Find("greedy")
 	sentrysFile, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", b.disk.Fd()), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestKernelThatTakesMoreDiskIsEnded(t *testing.T) {
 	}
 	_ = unix.Close(sentrysFile)
 	select {
-	case <-b.ended:
+	case <-b.Ended():
 	case <-time.After(10 * time.Second):
 		t.Fatal("it goes on")
 	}

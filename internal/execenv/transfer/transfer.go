@@ -25,15 +25,13 @@ type Tool interface {
 	// Wait blocks until the helper has ended and nothing is left of it. When ctx
 	// ends first, it is killed.
 	Wait(ctx context.Context) (unix.WaitStatus, error)
-	// Said is what it said on its stderr, bounded, once it has ended.
-	Said() string
 	// Kill kills it.
 	Kill() error
 }
 
-// Start starts the helper with these arguments. It closes the files it is given;
-// nil is an empty one.
-type Start func(args []string, stdin, stdout *os.File) (Tool, error)
+// Start starts the helper with these arguments and standard files, which stay its
+// caller's.
+type Start func(args []string, files []*os.File) (Tool, error)
 
 // most is what Get packs when its caller names nothing.
 const most = 16 << 30
@@ -47,7 +45,7 @@ func Put(ctx context.Context, start Start, dir string, r io.Reader) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot put the archive")
 	}
-	t, err := start([]string{"unpack", execenv.Workspace, dir}, theirs, nil)
+	t, err := begin(start, []string{"unpack", execenv.Workspace, dir}, theirs, nil)
 	if err != nil {
 		ours.Close()
 		return err
@@ -95,7 +93,7 @@ func Get(ctx context.Context, start Start, req execenv.ArchiveRequest, w io.Writ
 	}
 	defer ours.Close()
 	argv := append([]string{"pack", execenv.Workspace, req.Dir, strconv.FormatInt(bytes, 10)}, req.Patterns...)
-	t, err := start(argv, nil, theirs)
+	t, err := begin(start, argv, nil, theirs)
 	if err != nil {
 		return err
 	}
@@ -129,8 +127,8 @@ func Get(ctx context.Context, start Start, req execenv.ArchiveRequest, w io.Writ
 
 // verdict turns the helper's end into an error. It ran among hostile processes
 // of the same user, so what it says is passed on but proves nothing.
-func verdict(t Tool, status unix.WaitStatus) error {
-	text := t.Said()
+func verdict(t *helper, status unix.WaitStatus) error {
+	text := <-t.message
 	switch {
 	case status.Exited() && status.ExitStatus() == 0:
 		return nil
