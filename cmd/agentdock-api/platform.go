@@ -53,7 +53,7 @@ func open(ctx context.Context, s settings.API, connect connector, t *telemetry.T
 	if err != nil {
 		return nil, err
 	}
-	p.control, err = control.New(control.Config{Defaults: s.Limits(), Open: s.Development(), Image: s.Image, ReceiptKeys: keys}, p.record, p.backends.Queue, p.backends.Blobs, log)
+	p.control, err = control.New(control.Config{Defaults: s.Limits(), Open: s.Development(), Development: s.Development(), Image: s.Image, ReceiptKeys: keys}, p.record, p.backends.Queue, p.backends.Blobs, log)
 	if err != nil {
 		return nil, err
 	}

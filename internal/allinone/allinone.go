@@ -175,7 +175,7 @@ func (p *platform) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.control, err = control.New(control.Config{
-		Defaults: cfg.Settings.Limits(), Open: cfg.Settings.Development(), Image: cfg.Settings.Image,
+		Defaults: cfg.Settings.Limits(), Open: cfg.Settings.Development(), Development: cfg.Settings.Development(), Image: cfg.Settings.Image,
 		ReceiptKeys: []control.ReceiptKey{{ID: p.signer.KeyID(), Algorithm: "ed25519", PEM: string(pem)}},
 	}, p.record, p.queue, p.blobs, cfg.Log)
 	if err != nil {

@@ -44,6 +44,9 @@ type Config struct {
 	// the operator asked for to the execution service, which may not be able to
 	// enforce them: in development.
 	Open bool
+	// Development lets jobs run in sandboxes without a kernel of their own. It is on
+	// record with each job, as those that run it have settings of their own.
+	Development bool
 	// Image is the root image of jobs that name none.
 	Image string
 	// Timeout bounds jobs that say nothing, and MaxTimeout all of them.

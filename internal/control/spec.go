@@ -47,6 +47,7 @@ func (c *Control) complete(s run.JobSpec, t tenant.Tenant) (run.JobSpec, error) 
 		s.MaxAttempts = 1
 	}
 	s.Limits = c.limits(s.Limits)
+	s.KernelOnly = !c.cfg.Development
 	for _, check := range []func() error{
 		func() error { return c.checkSource(s.Source) },
 		func() error { return inJob(CheckImage(s.Image)) },

@@ -159,6 +159,19 @@ func TestWhatIsFilledIn(t *testing.T) {
 	}
 }
 
+// Where a job may run is this service's to say, whatever those who run it are told.
+func TestOnlyInDevelopmentAJobNeedsNoKernelOfItsOwn(t *testing.T) {
+	for _, development := range []bool{false, true} {
+		for _, asked := range []bool{false, true} {
+			c, spec := pure(), goodSpec()
+			c.cfg.Development, spec.KernelOnly = development, asked
+			if got, err := c.complete(spec, tenant.Tenant{}); err != nil || got.KernelOnly == development {
+				t.Errorf("in development %t, asked for %t: %t, %v", development, asked, got.KernelOnly, err)
+			}
+		}
+	}
+}
+
 func TestTheGrantAllowsShells(t *testing.T) {
 	spec := goodSpec()
 	spec.Commands[0].Argv = []string{"sh", "-c", "true"}

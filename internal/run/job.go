@@ -50,6 +50,9 @@ type JobSpec struct {
 	Image  string            `json:"image"`
 	Env    map[string]string `json:"env,omitempty"`
 	Limits Limits            `json:"limits"`
+	// KernelOnly keeps the job from where its sandbox has no kernel of its own. Who
+	// takes jobs sets it, and not who asks for them.
+	KernelOnly bool `json:"kernel_only,omitempty"`
 	// Timeout bounds the whole job, from the creation of its sandbox.
 	Timeout time.Duration `json:"timeout"`
 	// Artifacts are globs of files that are kept when the commands have ended,

@@ -117,13 +117,22 @@ type place struct {
 	settled func()
 }
 
+// errNeedsKernel is for a job from an API that is not in development, at a worker
+// that is. Another worker may take it, or the settings be mended.
+func errNeedsKernel(node string) error {
+	return fault.New(fault.Unavailable, "execution service %s has no sandboxes with a kernel of their own, and this job comes from an API that is not in development; "+
+		"the operator has to set AUTH_MODE and SANDBOX_RUNTIME alike for API, workers and execution services", node)
+}
+
 // choose connects to the node with the fewest sandboxes, leaving out those that
-// are away, or did not take the job, for the reason that is given.
-func (n *nodes) choose(ctx context.Context, avoid map[string]error) (*place, error) {
+// are away, or did not take the job, for the reason that is given. It adds the
+// reason of those that must not have it.
+func (n *nodes) choose(ctx context.Context, kernelOnly bool, avoid map[string]error) (*place, error) {
 	type answer struct {
-		conn Connection
-		load int
-		err  error
+		conn  Connection
+		load  int
+		unfit bool
+		err   error
 	}
 	answers := make([]answer, len(n.all))
 	var asked sync.WaitGroup
@@ -134,7 +143,12 @@ func (n *nodes) choose(ctx context.Context, avoid map[string]error) (*place, err
 		}
 		asked.Go(func() {
 			a := &answers[i]
-			if a.conn, a.err = n.dial(ctx, node); a.err == nil && len(n.all) > 1 {
+			a.conn, a.err = n.dial(ctx, node)
+			switch {
+			case a.err != nil:
+			case kernelOnly && a.conn.Capabilities().Isolation != execenv.IsolationKernel:
+				a.unfit, a.err = true, errNeedsKernel(node.Name)
+			case len(n.all) > 1:
 				a.load, a.err = load(ctx, a.conn)
 			}
 		})
@@ -148,6 +162,9 @@ func (n *nodes) choose(ctx context.Context, avoid map[string]error) (*place, err
 	for i, a := range answers {
 		if a.err != nil {
 			errs = append(errs, a.err)
+			if a.unfit {
+				avoid[n.all[i].Name] = a.err
+			}
 			continue
 		}
 		if l := a.load + n.placing[n.all[i].Name]; best < 0 || l < least {

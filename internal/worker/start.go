@@ -74,7 +74,7 @@ func (j *job) create(ctx context.Context) *verdict {
 	avoid := map[string]error{}
 	wait := backoff{most: 10 * time.Second}
 	for {
-		p, err := j.w.nodes.choose(ctx, avoid)
+		p, err := j.w.nodes.choose(ctx, j.Spec.KernelOnly, avoid)
 		if err == nil {
 			v, next := j.createOn(ctx, p)
 			if next == nil {

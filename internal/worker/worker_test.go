@@ -144,6 +144,32 @@ func TestServiceThatBecomesWeaker(t *testing.T) {
 	w.ended(id, run.Succeeded, run.Exited)
 }
 
+// TestAWorkerInDevelopmentAtAnAPIThatIsNot: the job says that it needs a kernel of
+// its own, waits and tells why, and is lost by nobody.
+func TestAWorkerInDevelopmentAtAnAPIThatIsNot(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	var kernel atomic.Bool
+	deps := w.deps()
+	deps.Nodes = []Node{{Name: "n", Dial: func(ctx context.Context) (Connection, error) {
+		conn, err := w.node.Dial(ctx)
+		if err != nil || !kernel.Load() {
+			return conn, err
+		}
+		return ownKernel{conn}, nil
+	}}}
+	w.start(config(), deps)
+	id := w.submit(run.JobSpec{Commands: commands("ran it"), KernelOnly: true})
+	w.until(id, "to tell why it waits", func(j run.Job) bool {
+		return strings.Contains(j.Resolved.Waiting, "set AUTH_MODE and SANDBOX_RUNTIME alike")
+	})
+	if w.ran.of("it") != 0 {
+		t.Error("it ran in a sandbox without a kernel of its own")
+	}
+	w.ended(w.submit(run.JobSpec{Commands: commands("ran another")}), run.Succeeded, run.Exited)
+	kernel.Store(true)
+	w.ended(id, run.Succeeded, run.Exited)
+}
+
 type ownKernel struct{ Connection }
 
 func (k ownKernel) Capabilities() execenv.Capabilities {
