@@ -418,7 +418,7 @@ type Job struct {
 	// Steps The commands that were started in this attempt. A command without a step did not run.
 	Steps []Step `json:"steps"`
 
-	// Usage What the sandbox used, at its end. A value that could not be measured is 0.
+	// Usage What the sandbox used, at its end. What was not measured is left out, as is what is 0.
 	Usage Usage `json:"usage"`
 
 	// Waiting Why no execution service has taken the job yet, for people. Absent when nothing was in the way, and once the job has its sandbox or has ended.
@@ -776,7 +776,7 @@ type SandboxMetrics struct {
 type SandboxSample struct {
 	At time.Time `json:"at"`
 
-	// Usage What the sandbox used, at its end. A value that could not be measured is 0.
+	// Usage What the sandbox used, at its end. What was not measured is left out, as is what is 0.
 	Usage Usage `json:"usage"`
 }
 
@@ -906,14 +906,14 @@ type Upload struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Usage What the sandbox used, at its end. A value that could not be measured is 0.
+// Usage What the sandbox used, at its end. What was not measured is left out, as is what is 0.
 type Usage struct {
-	CPUMS           int64 `json:"cpu_ms"`
-	DiskBytes       int64 `json:"disk_bytes"`
-	Inodes          int64 `json:"inodes"`
-	MemoryBytes     int64 `json:"memory_bytes"`
-	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
-	PIDs            int64 `json:"pids"`
+	CPUMS           int64 `json:"cpu_ms,omitempty,omitzero"`
+	DiskBytes       int64 `json:"disk_bytes,omitempty,omitzero"`
+	Inodes          int64 `json:"inodes,omitempty,omitzero"`
+	MemoryBytes     int64 `json:"memory_bytes,omitempty,omitzero"`
+	PeakMemoryBytes int64 `json:"peak_memory_bytes,omitempty,omitzero"`
+	PIDs            int64 `json:"pids,omitempty,omitzero"`
 }
 
 // WatchEvent defines model for WatchEvent.

@@ -111,7 +111,10 @@ func showJob(cmd *cobra.Command, j *api.Job) error {
 		{"id", j.ID}, {"state", string(j.State)}, {"outcome", outcomeText(j.Outcome)},
 		{"created", when(j.CreatedAt)}, {"started", when(j.StartedAt)}, {"finished", when(j.FinishedAt)},
 		{"attempt", fmt.Sprint(j.Attempt)}, {"image", strings.TrimSpace(j.Spec.Image + " " + j.Resolved.ImageDigest)},
-		{"source", sourceText(j)}, {"peak memory", quantity.Size(j.Usage.PeakMemoryBytes)},
+		{"source", sourceText(j)},
+	}
+	if peak := j.Usage.PeakMemoryBytes; peak > 0 { // else nobody measured it
+		facts = append(facts, []string{"peak memory", quantity.Size(peak)})
 	}
 	if j.Outcome != nil {
 		facts = append(facts, []string{"evidence", j.Outcome.Evidence})

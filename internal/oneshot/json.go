@@ -42,9 +42,19 @@ type errorJSON struct {
 	Message string     `json:"message"`
 }
 
+// usageJSON has what was measured.
 type usageJSON struct {
-	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
-	CPUMS           int64 `json:"cpu_ms"`
+	PeakMemoryBytes int64  `json:"peak_memory_bytes,omitzero"`
+	CPUMS           *int64 `json:"cpu_ms,omitempty"`
+}
+
+func usageOf(u run.Usage) (out usageJSON) {
+	out.PeakMemoryBytes = u.PeakMemoryBytes
+	if u.CPU > 0 { // less than a millisecond is something
+		ms := u.CPU.Milliseconds()
+		out.CPUMS = &ms
+	}
+	return out
 }
 
 // WriteJSON writes the report as one JSON object, with the output that was
@@ -76,7 +86,7 @@ func (r Report) WriteJSON(w io.Writer, stdout, stderr []byte) error {
 		}
 		out.StdoutBytes, out.StderrBytes, out.Truncated = res.StdoutBytes, res.StderrBytes, res.Truncated
 		out.DurationMS = res.Duration.Milliseconds()
-		out.Usage = usageJSON{PeakMemoryBytes: res.Usage.PeakMemoryBytes, CPUMS: res.Usage.CPU.Milliseconds()}
+		out.Usage = usageOf(res.Usage)
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -174,3 +174,16 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A zero would say that somebody had looked.
+func TestWhatNobodyMeasuredIsNotReported(t *testing.T) {
+	r := ended(run.ExitedWith(0, "why"))
+	r.Result.Usage = run.Usage{}
+	if usage := shape(t, r, "", "")["usage"]; keys(usage) != "" {
+		t.Errorf("nothing was measured, and the usage is %v", usage)
+	}
+	r.Result.Usage = run.Usage{CPU: time.Microsecond}
+	if usage := shape(t, r, "", "")["usage"]; keys(usage) != "cpu_ms" {
+		t.Errorf("a microsecond was measured, and the usage is %v", usage)
+	}
+}

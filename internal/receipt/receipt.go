@@ -99,15 +99,16 @@ type Command struct {
 	EndAtLimit []run.Limit `json:"end_at_limit,omitempty"`
 }
 
-// Limits are those of the sandbox; 0 is the default of whoever ran it.
+// Limits are those of the sandbox. One that is left out was not given: it is the
+// default of whoever ran it, and where that enforces none, there was none.
 type Limits struct {
-	MilliCPU    int64 `json:"milli_cpu"`
-	MemoryBytes int64 `json:"memory_bytes"`
-	PIDs        int64 `json:"pids"`
-	DiskBytes   int64 `json:"disk_bytes"`
-	Inodes      int64 `json:"inodes"`
-	OutputBytes int64 `json:"output_bytes"`
-	WallClockMS int64 `json:"wall_clock_ms"`
+	MilliCPU    int64 `json:"milli_cpu,omitzero"`
+	MemoryBytes int64 `json:"memory_bytes,omitzero"`
+	PIDs        int64 `json:"pids,omitzero"`
+	DiskBytes   int64 `json:"disk_bytes,omitzero"`
+	Inodes      int64 `json:"inodes,omitzero"`
+	OutputBytes int64 `json:"output_bytes,omitzero"`
+	WallClockMS int64 `json:"wall_clock_ms,omitzero"`
 }
 
 // Resolved is what source, image and environment turned out to be.
@@ -149,12 +150,13 @@ type Outcome struct {
 	LimitsHit []run.Limit `json:"limits_hit"`
 }
 
-// Usage is what the sandbox used, with its peaks.
+// Usage is what the sandbox used, with its peaks. What was not measured is left
+// out: nobody signs a number that nobody took.
 type Usage struct {
-	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
-	CPUUS           int64 `json:"cpu_us"`
-	DiskBytes       int64 `json:"disk_bytes"`
-	Inodes          int64 `json:"inodes"`
+	PeakMemoryBytes int64 `json:"peak_memory_bytes,omitzero"`
+	CPUUS           int64 `json:"cpu_us,omitzero"`
+	DiskBytes       int64 `json:"disk_bytes,omitzero"`
+	Inodes          int64 `json:"inodes,omitzero"`
 }
 
 // Artifact is a file that was kept. Its digest is that of the subject with its

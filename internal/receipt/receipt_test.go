@@ -97,6 +97,22 @@ func TestReceiptIsTheSameForTheSameRecord(t *testing.T) {
 	}
 }
 
+// A zero would say that somebody had looked, or that there was a limit.
+func TestWhatNobodyMeasuredIsNotSigned(t *testing.T) {
+	job, artifacts := ended()
+	job.Usage = run.Usage{DiskBytes: 4096}
+	job.Spec.Limits = run.Limits{OutputBytes: 7}
+	s, err := Of(job, artifacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage, _ := json.Marshal(s.Predicate.Usage)
+	limits, _ := json.Marshal(s.Predicate.Request.Limits)
+	if string(usage) != `{"disk_bytes":4096}` || string(limits) != `{"output_bytes":7}` {
+		t.Errorf("usage %s, limits %s", usage, limits)
+	}
+}
+
 func TestReceiptVerifies(t *testing.T) {
 	old, now, other := signer(t, 1), signer(t, 2), signer(t, 3)
 	for _, s := range []*Signer{old, now} {
