@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -65,7 +66,7 @@ func (s *session) end(reason string) {
 	s.cancel()
 	s.mu.Lock()
 	s.policy = policy.Policy{}
-	open := s.open
+	open := maps.Clone(s.open) // each that is cut takes itself out, and others end by themselves
 	s.mu.Unlock()
 	for u := range open {
 		u.cut("cut: " + reason)
