@@ -669,7 +669,7 @@ type Quota struct {
 	// RequestsPerMinute Each process of the service counts for itself; n of them together allow up to n times as many.
 	RequestsPerMinute int `json:"requests_per_minute"`
 
-	// Running Jobs that run.
+	// Running Jobs that a worker has taken, those that wait for an execution service with room included.
 	Running int `json:"running"`
 
 	// Sandboxes Live sandboxes.

@@ -123,8 +123,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	p.l = nil // the API's from here on
 	group := service.Group{
 		Parts: []*service.Part{
+			// The API ends after the worker: whoever follows a job that is let go on
+			// sees its end.
 			watchEngines(cfg.Hidden), execd.part(),
-			service.Loop("the worker", worker.Run), service.Loop("live sandboxes", p.live.Run), api,
+			service.Loop("live sandboxes", p.live.Run), api, service.Loop("the worker", worker.Run),
 		},
 		StopTimeout: cfg.Settings.Drain + time.Minute,
 		Ready: func() {

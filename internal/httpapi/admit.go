@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +53,7 @@ func (a *API) admit(x *exchange) error {
 		return r
 	}
 	x.route = rt
+	x.r.Method = rt.method // the server keeps what it was, and sends no body to HEAD
 	if err := a.identify(x); err != nil {
 		return err
 	}
@@ -166,8 +170,37 @@ func checkQuery(rt *route, r *http.Request) error {
 		if len(values) > 1 && !many {
 			return refuse(api.ProblemCodeInvalid, "the parameter \""+name+"\" occurs twice")
 		}
+		if err := checkRange(name, values[0]); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// ranges are what numbers in a query may be, as the contract says. A test holds
+// them against it.
+var ranges = map[string]struct{ least, most int64 }{
+	"limit":  {1, 500},
+	"depth":  {1, 100},
+	"mode":   {0, 0o777},
+	"after":  {0, math.MaxInt64},
+	"from":   {0, math.MaxInt64},
+	"offset": {0, math.MaxInt64},
+	"length": {0, math.MaxInt64},
+}
+
+// checkRange refuses a number that would be taken for another one in silence. What
+// is no number is refused where it is read.
+func checkRange(name, value string) error {
+	r, bounded := ranges[name]
+	n, err := strconv.ParseInt(value, 10, 64)
+	if !bounded || err != nil || r.least <= n && n <= r.most {
+		return nil
+	}
+	if r.most == math.MaxInt64 {
+		return refuse(api.ProblemCodeInvalid, fmt.Sprintf("the parameter %q is less than %d", name, r.least))
+	}
+	return refuse(api.ProblemCodeInvalid, fmt.Sprintf("the parameter %q is not from %d to %d", name, r.least, r.most))
 }
 
 // checkIdempotency refuses an empty key: whoever sends one believes that the

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -107,8 +108,13 @@ func compare(rt route, op operation) (problems []string) {
 	}
 	query := map[string]bool{}
 	for _, p := range op.Parameters {
-		if p.Value.In == "query" {
-			query[p.Value.Name] = p.Value.Schema.Value.Type.Is("array")
+		if p.Value.In != "query" {
+			continue
+		}
+		schema := p.Value.Schema.Value
+		query[p.Value.Name] = schema.Type.Is("array")
+		if schema.Type.Is("integer") && !rangeIs(p.Value.Name, schema) {
+			wrong("the contract has another range for " + p.Value.Name)
 		}
 	}
 	if !maps.Equal(query, rt.query) {
@@ -126,6 +132,19 @@ func compare(rt route, op operation) (problems []string) {
 		}
 	}
 	return problems
+}
+
+// rangeIs compares what is checked with what the contract says. Without a maximum
+// it is what the type holds.
+func rangeIs(name string, schema *openapi3.Schema) bool {
+	r, ok := ranges[name]
+	if !ok || schema.Min == nil || float64(r.least) != *schema.Min {
+		return false
+	}
+	if schema.Max == nil {
+		return r.most == math.MaxInt64
+	}
+	return float64(r.most) == *schema.Max
 }
 
 // The test of the table must be able to fail.

@@ -33,6 +33,11 @@ func TestProblems(t *testing.T) {
 		"escaped slash":        {"GET", "/v1%2Fjobs", nil, nil, api.ProblemCodeNotFound, ""},
 		"other method":         {"DELETE", "/v1/jobs", nil, nil, api.ProblemCodeMethodNotAllowed, ""},
 		"made up method":       {"BREW", "/v1/jobs", nil, nil, api.ProblemCodeMethodNotAllowed, ""},
+		"no page":              {"GET", "/v1/jobs?limit=0", nil, nil, api.ProblemCodeInvalid, "not from 1 to 500"},
+		"less than no page":    {"GET", "/v1/jobs?limit=-1", nil, nil, api.ProblemCodeInvalid, "not from 1 to 500"},
+		"a page of too many":   {"GET", "/v1/jobs?limit=501", nil, nil, api.ProblemCodeInvalid, "not from 1 to 500"},
+		"a negative place":     {"GET", "/v1/jobs/x/log?after=-1", nil, nil, api.ProblemCodeInvalid, "less than 0"},
+		"no number":            {"GET", "/v1/jobs?limit=x", nil, nil, api.ProblemCodeInvalid, ""},
 		"no id":                {"GET", "/v1/jobs/x", nil, nil, api.ProblemCodeNotFound, `no job "x"`},
 		"id in capitals":       {"GET", "/v1/jobs/01938C5E-7A1B-7C3D-9E2F-5A6B7C8D9E0F", nil, nil, api.ProblemCodeNotFound, ""},
 		"wrong type":           {"POST", "/v1/jobs", []byte(job), nil, api.ProblemCodeUnsupportedMediaType, "application/json"},
@@ -70,7 +75,7 @@ func TestProblems(t *testing.T) {
 			if p.Code != tc.code || !strings.Contains(p.Detail, tc.says) {
 				t.Errorf("got %+v, want %s and %q", p, tc.code, tc.says)
 			}
-			if p.Code == api.ProblemCodeMethodNotAllowed && a.header.Get("Allow") != "GET, POST" {
+			if p.Code == api.ProblemCodeMethodNotAllowed && a.header.Get("Allow") != "GET, HEAD, POST" {
 				t.Errorf("Allow: %q", a.header.Get("Allow"))
 			}
 		})

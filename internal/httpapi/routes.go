@@ -172,13 +172,18 @@ var routes = []route{
 func match(method, path string) (*route, []string) {
 	var methods []string
 	for i := range routes {
-		if !fits(routes[i].path, path) {
+		rt := &routes[i]
+		if !fits(rt.path, path) {
 			continue
 		}
-		if routes[i].method == method {
-			return &routes[i], nil
+		// What is a GET without what it gives, where that does not last.
+		head := rt.method == http.MethodGet && rt.pace == short
+		if rt.method == method || head && method == http.MethodHead {
+			return rt, nil
 		}
-		methods = append(methods, routes[i].method)
+		if methods = append(methods, rt.method); head {
+			methods = append(methods, http.MethodHead)
+		}
 	}
 	slices.Sort(methods)
 	return nil, methods

@@ -197,6 +197,7 @@ func TestSandboxProblems(t *testing.T) {
 		{"POST", "/v1/sandboxes", api.SandboxSpec{Env: map[string]string{"GITHUB_TOKEN": "x"}}, api.ProblemCodeInvalid},
 		{"POST", "/v1/sandboxes", api.SandboxSpec{Limits: api.Limits{MemoryBytes: 1}}, api.ProblemCodeInvalid},
 		{"GET", "/v1/sandboxes?state=lost", nil, api.ProblemCodeInvalid},
+		{"GET", path + "/files?path=.&depth=0", nil, api.ProblemCodeInvalid},
 		{"GET", "/v1/sandboxes?label=x", nil, api.ProblemCodeInvalid},
 		{"GET", "/v1/sandboxes/" + long, nil, api.ProblemCodeNotFound},
 		{"POST", path + "/extend", api.SandboxExtension{}, api.ProblemCodeInvalid},

@@ -15,6 +15,26 @@ import (
 	"github.com/agentdock/agentdock/internal/tenant"
 )
 
+// TestHead: what asks for a GET's headers alone, as monitors do, gets them.
+func TestHead(t *testing.T) {
+	r := newRig(t)
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/jobs": 200, "/v1/jobs?limit=0": 400, "/v1/jobs/x": 404, "/v2": 404,
+		"/v1/jobs/x/log": 405, "/v1/jobs/x/artifacts/content": 405, "/v1/jobs/x/cancel": 405,
+	} {
+		a := r.send("HEAD", path, r.admin, nil)
+		if a.status != want || len(a.body) > 0 {
+			t.Errorf("%s: %d with %d bytes, want %d", path, a.status, len(a.body), want)
+		}
+		if get := r.send("GET", path, r.admin, nil); want != 405 && get.header.Get("Content-Type") != a.header.Get("Content-Type") {
+			t.Errorf("%s: %q, and GET gives %q", path, a.header.Get("Content-Type"), get.header.Get("Content-Type"))
+		}
+	}
+	if a := r.send("HEAD", "/v1/jobs", "adk_wrong", nil); a.status != 401 {
+		t.Errorf("without a key: %d", a.status)
+	}
+}
+
 func TestService(t *testing.T) {
 	r := newRig(t, func(_ *Config, c *control.Config) {
 		c.ReceiptKeys = []control.ReceiptKey{{ID: "k", Algorithm: "ed25519", PEM: "-----BEGIN PUBLIC KEY-----"}}

@@ -52,7 +52,8 @@
 //     already, by attempt, step and offset, are dropped, so an append may be
 //     repeated. One that would leave a hole fails with Conflict.
 //   - L9. Finish makes the job terminal with its outcome, once. What was appended
-//     before is on record before it.
+//     before is on record before it. An attempt that was lost counts as such,
+//     whether another follows (L10) or not.
 //   - L10. Requeue makes a job queued again, without its steps and artifacts; its
 //     log stays. A job that a caller wants to end becomes cancelled instead.
 //   - L11. AddArtifact fails with Exhausted when the tenant would keep more bytes
@@ -247,6 +248,9 @@ type End struct {
 	State   run.State
 	Outcome run.Outcome
 	Usage   run.Usage
+	// Lost says that a command may have run in the attempt, and that nobody knows
+	// how far.
+	Lost bool
 }
 
 // Attempt names one attempt of a job.

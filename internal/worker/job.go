@@ -230,7 +230,7 @@ func (j *job) settle(v *verdict) {
 			break
 		}
 		unrecorded = j.record(ctx, "record the job's end", func(ctx context.Context) error {
-			return j.w.deps.Store.Finish(ctx, j.hold.lease, store.End{State: v.state, Outcome: v.outcome, Usage: j.usage})
+			return j.w.deps.Store.Finish(ctx, j.hold.lease, store.End{State: v.state, Outcome: v.outcome, Usage: j.usage, Lost: v.lost})
 		})
 		j.log.Info("job ended", "state", v.state, "outcome", v.outcome.String(), "evidence", v.outcome.Evidence)
 	case requeue:

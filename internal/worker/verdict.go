@@ -15,7 +15,7 @@ type verdict struct {
 	// state and outcome go on record with finish.
 	state   run.State
 	outcome run.Outcome
-	// lost says that a command may have run, with requeue.
+	// lost says that a command may have run, and that nobody knows how far.
 	lost bool
 	// why is for the log.
 	why error
@@ -54,10 +54,11 @@ func (j *job) lost(format string, args ...any) *verdict {
 	v := failed(run.InfrastructureLost, format, args...)
 	switch {
 	case j.hold.isCancelled():
-		return cancelled("a caller asked for it; before the command's end could be learned, "+format, args...)
+		v = cancelled("a caller asked for it; before the command's end could be learned, "+format, args...)
 	case j.Lost+1 < max(j.Spec.MaxAttempts, 1):
-		v.do, v.lost, v.why = requeue, true, errors.New(v.outcome.Evidence)
+		v.do, v.why = requeue, errors.New(v.outcome.Evidence)
 	}
+	v.lost = true
 	return v
 }
 

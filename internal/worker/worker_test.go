@@ -234,7 +234,9 @@ func TestSoleWorkerRecordsWhatItEnds(t *testing.T) {
 	w.running(once, 0)
 	w.running(twice, 0)
 	stop()
-	w.ended(once, run.Failed, run.InfrastructureLost)
+	if job := w.ended(once, run.Failed, run.InfrastructureLost); job.Lost != 1 {
+		t.Errorf("%+v", job)
+	}
 	if job := w.job(twice); job.State != run.Queued || job.Lost != 1 {
 		t.Errorf("%+v", job)
 	}
@@ -250,7 +252,7 @@ func TestAttemptsThatAreLost(t *testing.T) {
 		w.env.Lose(sandboxID(id, attempt))
 	}
 	job := w.ended(id, run.Failed, run.InfrastructureLost)
-	if job.Attempt != 2 || w.ran.of("first") != 2 || job.Lost != 1 || len(job.Steps) != 2 {
+	if job.Attempt != 2 || w.ran.of("first") != 2 || job.Lost != 2 || len(job.Steps) != 2 {
 		t.Errorf("%+v", job)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/store"
 )
 
 // Job reads a job of a tenant (J3).
@@ -54,8 +55,8 @@ func (s *Store) CancelJob(ctx context.Context, tenantID, id string) (job run.Job
 		}
 		switch {
 		case job.State == run.Queued:
-			job, err = t.end(job, run.StateCancelled,
-				run.Outcome{Kind: run.Cancelled, Evidence: "a caller cancelled the job before it started"}, run.Usage{})
+			job, err = t.end(job, store.End{State: run.StateCancelled,
+				Outcome: run.Outcome{Kind: run.Cancelled, Evidence: "a caller cancelled the job before it started"}})
 			return err
 		case job.State.Active() && !job.CancelRequested:
 			job.CancelRequested = true
@@ -72,16 +73,16 @@ func (s *Store) CancelJob(ctx context.Context, tenantID, id string) (job run.Job
 }
 
 // end makes a job terminal whose row, and whose tenant's counters, are locked.
-func (t *tx) end(j run.Job, to run.State, outcome run.Outcome, usage run.Usage) (run.Job, error) {
+func (t *tx) end(j run.Job, end store.End) (run.Job, error) {
 	ended, err := readJob(t.QueryRowContext(t.ctx, `
-		UPDATE jobs SET state = $2, outcome = $3, usage = $4, cancel_requested = FALSE,
+		UPDATE jobs SET state = $2, outcome = $3, usage = $4, lost = lost + $5, cancel_requested = FALSE,
 			finished_at = agentdock_now(), lease_until = NULL
-		WHERE id = $1 RETURNING `+jobColumns, j.ID, string(to), encode(outcome), encode(usage)))
+		WHERE id = $1 RETURNING `+jobColumns, j.ID, string(end.State), encode(end.Outcome), encode(end.Usage), asInt(end.Lost)))
 	if err != nil {
 		return run.Job{}, err
 	}
 	t.changed = append(t.changed, j.ID)
-	return ended, t.count(j.TenantID, j.State, to, sizeOf(j))
+	return ended, t.count(j.TenantID, j.State, end.State, sizeOf(j))
 }
 
 func sizeOf(j run.Job) size { return size{j.Spec.Limits.MilliCPU, j.Spec.Limits.MemoryBytes} }

@@ -166,7 +166,7 @@ func (s *Store) Finish(ctx context.Context, l store.Lease, end store.End) error 
 		if !end.State.Terminal() || !job.State.CanMove(end.State) {
 			return refused(job.State, end.State)
 		}
-		_, err = t.end(job, end.State, end.Outcome, end.Usage)
+		_, err = t.end(job, end)
 		return err
 	})
 }
@@ -184,8 +184,8 @@ func (s *Store) Requeue(ctx context.Context, l store.Lease, lost bool) error {
 			return err
 		}
 		if job.CancelRequested {
-			_, err := t.end(job, run.StateCancelled,
-				run.Outcome{Kind: run.Cancelled, Evidence: "a caller cancelled the job, and its sandbox was lost"}, run.Usage{})
+			_, err := t.end(job, store.End{State: run.StateCancelled, Lost: lost,
+				Outcome: run.Outcome{Kind: run.Cancelled, Evidence: "a caller cancelled the job, and its sandbox was lost"}})
 			return err
 		}
 		var bytes sql.NullInt64

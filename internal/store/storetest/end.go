@@ -14,6 +14,7 @@ var endCases = []testCase{
 	{clause: "L9", name: "outcome_is_kept_once", run: endOnce},
 	{clause: "L9", name: "two_ends_raced", run: endRaced},
 	{clause: "L9", name: "log_is_on_record_before_the_end", run: endAfterLog},
+	{clause: "L9", name: "lost_attempts_count", run: endLost},
 	{clause: "L10", name: "requeue_keeps_the_log_only", run: requeueKeeps},
 	{clause: "L10", name: "requeue_of_a_cancelled_job", run: requeueCancelled},
 }
@@ -63,6 +64,31 @@ func endAfterLog(c *C) {
 	}
 	_, err = c.AppendLog(c.ctx, got.Lease, []run.LogEntry{entry(0, 8, "late")})
 	c.fails(err, fault.Gone)
+}
+
+// endLost: the last attempt is one like those before it.
+func endLost(c *C) {
+	got := c.running()
+	c.ok(c.Requeue(c.ctx, got.Lease, true))
+	got = c.claim()
+	end := failed()
+	end.Lost = true
+	c.ok(c.Finish(c.ctx, got.Lease, end))
+	if now := c.is(got.Job, run.Failed); now.Lost != 2 {
+		c.Errorf("%d attempts were lost, of two", now.Lost)
+	}
+	got = c.running()
+	c.finish(got.Lease)
+	if now := c.job(got.Job); now.Lost != 0 {
+		c.Errorf("%d attempts were lost, of none", now.Lost)
+	}
+	// One that is to be queued again and was to end besides.
+	got = c.running()
+	c.ok2(c.CancelJob(c.ctx, got.Job.TenantID, got.Job.ID))
+	c.ok(c.Requeue(c.ctx, got.Lease, true))
+	if now := c.is(got.Job, run.StateCancelled); now.Lost != 1 {
+		c.Errorf("%d attempts were lost, of one", now.Lost)
+	}
 }
 
 func requeueKeeps(c *C) {

@@ -223,6 +223,12 @@ var mutants = []mutant{
 			return d.Store.Finish(ctx, l, e)
 		}
 	})},
+	{"a lost attempt is not counted that was the last", "L9_lost_attempts_count", plant(func(d *defective) {
+		d.finish = func(ctx context.Context, l store.Lease, e store.End) error {
+			e.Lost = false
+			return d.Store.Finish(ctx, l, e)
+		}
+	})},
 	{"a lost attempt is not counted", "L10_requeue_keeps_the_log_only", plant(func(d *defective) {
 		d.requeue = func(ctx context.Context, l store.Lease, _ bool) error { return d.Store.Requeue(ctx, l, false) }
 	})},
