@@ -66,7 +66,7 @@ func (p *platform) open(ctx context.Context, files string) (err error) {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	if p.control, err = control.New(control.Config{LogPoll: 20 * time.Millisecond}, p.record, nobodyWaits{}, p.blobs, log); err != nil {
+	if p.control, err = control.New(control.Config{LogPoll: 20 * time.Millisecond, Development: true}, p.record, nobodyWaits{}, p.blobs, log); err != nil {
 		return err
 	}
 	if p.key, err = p.control.FirstKey(ctx); err != nil {
