@@ -55,17 +55,17 @@ func (p *program) decide(e supervisor.Event) (run.Outcome, run.Usage) {
 // meaning says what a wait status means, knowing what was done from here.
 func (p *program) meaning(status unix.WaitStatus, remark string) run.Outcome {
 	killed := p.cmd.Killed()
-	evidence := fmt.Sprintf("wait status 0x%04x, collected by the container's first process", uint32(status))
 	if remark != "" {
-		evidence += "; " + remark
+		remark = "; " + remark
 	}
+	evidence := fmt.Sprintf("wait status 0x%04x, collected by the container's first process", uint32(status)) + remark
 	switch {
 	case status.Exited():
 		return run.ExitedWith(status.ExitStatus(), evidence)
 	case status.Signal() == unix.SIGKILL && killed == run.WallClock:
-		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", p.cmd.Limit)}
+		return run.Outcome{Kind: run.WallClock, Evidence: fmt.Sprintf("still running after its limit of %s by the execution service's clock, then killed", p.cmd.Limit) + remark}
 	case status.Signal() == unix.SIGKILL && killed == run.Cancelled:
-		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request"}
+		return run.Outcome{Kind: run.Cancelled, Evidence: "killed on request" + remark}
 	default:
 		return run.SignalledBy(status.Signal(), evidence)
 	}

@@ -219,14 +219,22 @@ func TestAProgramStopsWhoStartedIt(t *testing.T) {
 	}
 }
 
-// stopper is a program of a few instructions: it stops its parent and pauses for
-// ever.
+// stopper stops its parent and pauses for ever.
 func stopper() []byte {
-	code := []byte{
+	return program86([]byte{
 		0xb8, 110, 0, 0, 0, 0x0f, 0x05, // getppid
 		0x89, 0xc7, 0xbe, 19, 0, 0, 0, 0xb8, 62, 0, 0, 0, 0x0f, 0x05, // kill(it, SIGSTOP)
 		0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, // pause, again and again
-	}
+	})
+}
+
+// storm forks for ever, and so does all that comes of it.
+func storm() []byte {
+	return program86([]byte{0xb8, 57, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7})
+}
+
+// program86 is a program of a few instructions.
+func program86(code []byte) []byte {
 	const base, headers = 0x400000, 64 + 56
 	size := uint64(headers + len(code))
 	var b bytes.Buffer
@@ -269,8 +277,24 @@ func TestContainerIsHardened(t *testing.T) {
 	e := openTest(t, daemon, stateDir(t, daemon))
 	s := spec(e, "one")
 	s.Labels = map[string]string{"agentdock.execution_id": "e1", "agentdock.sandbox": "no", "mine": "x"}
-	if _, err := e.Create(t.Context(), s); err != nil {
+	sb, err := e.Create(t.Context(), s)
+	if err != nil {
 		t.Fatal(err)
+	}
+	supervisor := daemon.Pid(e.mustFind(t, "one").name())
+	if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", supervisor)); err != nil || string(score) != "1000\n" {
+		t.Errorf("the kernel's word on whom to end for want of memory is %q, %v", score, err)
+	}
+	for _, place := range maskedPaths {
+		x := start(t, sb, guestPath, "probe", "list", place)
+		r := wait(t, x)
+		var out strings.Builder
+		if err := x.Output(t.Context(), 0, func(c execenv.Chunk) error { out.Write(c.Data); return nil }); err != nil {
+			t.Error(err)
+		}
+		if names := strings.TrimPrefix(strings.TrimSpace(out.String()), place+" "); names != "0" && !strings.HasPrefix(names, "E") {
+			t.Errorf("%s is seen: %q, %v", place, out.String(), r.Outcome)
+		}
 	}
 	var c struct {
 		Config struct {

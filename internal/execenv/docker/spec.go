@@ -39,6 +39,10 @@ const (
 // where it cannot bound those of one: they are one user to the kernel.
 const sharedProcesses = 4096
 
+// shareOfProcesses is how many of them one sandbox may have before it gets no
+// more. A fork storm goes over it by what it makes between two looks.
+const shareOfProcesses = 512
+
 // place is a writable one.
 type place struct {
 	path          string
@@ -95,7 +99,7 @@ func (b *box) supervised() string {
 		cfg.Places = append(cfg.Places, p.path)
 	}
 	if !b.env.daemon.pids {
-		cfg.Processes = sharedProcesses
+		cfg.Processes, cfg.Share = sharedProcesses, shareOfProcesses
 	}
 	data, _ := json.Marshal(cfg) // strings and numbers
 	return string(data)

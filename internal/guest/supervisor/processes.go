@@ -6,18 +6,35 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // process is one in the PID namespace.
 type process struct {
-	parent int
-	state  byte // as in /proc/PID/stat: R, S, T, Z …
+	parent  int
+	state   byte // as in /proc/PID/stat: R, S, T, Z …
+	threads int
 }
 
 // processes lists all there are, but for the first.
 func processes() (map[int]process, error) {
+	pids, err := numbers()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[int]process, len(pids))
+	for _, pid := range pids {
+		if p, err := readStat(pid); err == nil { // else it is gone
+			all[pid] = p
+		}
+	}
+	return all, nil
+}
+
+// numbers are those of processes; to ask each what it is takes far longer.
+func numbers() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -27,17 +44,13 @@ func processes() (map[int]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[int]process, len(names))
+	var pids []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == 1 {
-			continue
-		}
-		if p, err := readStat(pid); err == nil { // else it is gone
-			all[pid] = p
+		if pid, err := strconv.Atoi(name); err == nil && pid != 1 {
+			pids = append(pids, pid)
 		}
 	}
-	return all, nil
+	return pids, nil
 }
 
 func readStat(pid int) (process, error) {
@@ -46,15 +59,18 @@ func readStat(pid int) (process, error) {
 		return process{}, err
 	}
 	// 12 (any name) S 1 …: the name is the program's to choose.
-	i := bytes.LastIndexByte(data, ')')
-	if i < 0 {
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	const threads = 17
+	if len(fields) <= threads {
 		return process{}, fmt.Errorf("cannot read what process %d is", pid)
 	}
-	var p process
-	if _, err := fmt.Sscanf(string(data[i+1:]), " %c %d", &p.state, &p.parent); err != nil {
+	p := process{state: fields[0][0]}
+	p.parent, err = strconv.Atoi(fields[1])
+	if err != nil {
 		return process{}, err
 	}
-	return p, nil
+	p.threads, err = strconv.Atoi(fields[threads])
+	return p, err
 }
 
 // below lists what descends from a process.
@@ -114,6 +130,12 @@ func frozen(f func(all map[int]process)) error {
 	if err != nil {
 		return err
 	}
+	return frozenSince(before, f)
+}
+
+// frozenSince does that knowing what there was before. What was not there goes on
+// afterwards, even if somebody else had stopped it.
+func frozenSince(before map[int]process, f func(all map[int]process)) error {
 	// There may be none any more to stop: f must see that.
 	if err := unix.Kill(-1, unix.SIGSTOP); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err

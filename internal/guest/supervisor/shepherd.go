@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -46,7 +47,7 @@ func Shepherd() error {
 	unix.CloseOnExec(reportFD)
 	unix.CloseOnExec(commandFD)
 	report := os.NewFile(reportFD, "report")
-	pid, err := startProgram()
+	pid, err := startBehind()
 	if err != nil {
 		fmt.Fprintln(report, reportRefused, strings.ReplaceAll(err.Error(), "\n", " "))
 		return nil
@@ -99,6 +100,36 @@ func herd(program int, report io.Writer) error {
 			fmt.Fprintln(report, reportEnded, uint32(status), left)
 		}
 	}
+}
+
+// behind is how far programs are behind their supervisor and shepherds when there
+// is more to run than processors: what has to stop them must get to it.
+const behind = 10
+
+// startBehind starts the program from a thread whose priority it inherits.
+func startBehind() (pid int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for ever: the thread ends with this, as it can never be raised again
+		if err = fallBehind(); err == nil {
+			pid, err = startProgram()
+		}
+	}()
+	<-done
+	return pid, err
+}
+
+func fallBehind() error {
+	const lowest = 19
+	inverse, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // the kernel says 20 - nice
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-inverse+behind, lowest))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot lower the priority: %w", err)
+	}
+	return nil
 }
 
 func startProgram() (int, error) {

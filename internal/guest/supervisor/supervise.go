@@ -27,6 +27,9 @@ type Config struct {
 	Places []string
 	// Processes bounds those of this user, everywhere; 0 does not.
 	Processes uint64
+	// Share is how many of them this sandbox may have before it gets no more; 0
+	// does not bound it.
+	Share int
 }
 
 // supervisor is the first process.
@@ -41,6 +44,7 @@ type supervisor struct {
 	mu    sync.Mutex
 	flock map[int]*herding // by the shepherd's pid
 	named map[uint64]*herding
+	share share
 }
 
 // herding is a command with its shepherd.
@@ -51,6 +55,7 @@ type herding struct {
 	died     chan struct{}   // closed once the shepherd is reaped
 	status   unix.WaitStatus // of the shepherd, then
 	program  *os.File        // a pidfd; nil unless it runs
+	remark   string          // what befell it here; guarded by supervisor.mu
 
 	killMu sync.Mutex
 }
@@ -72,7 +77,7 @@ func Supervise(cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("cannot reach the execution service: %w", err)
 	}
-	s := &supervisor{cfg: cfg, conn: conn, flock: map[int]*herding{}, named: map[uint64]*herding{}}
+	s := &supervisor{cfg: cfg, conn: conn, flock: map[int]*herding{}, named: map[uint64]*herding{}, share: share{most: cfg.Share}}
 	go s.reapLoop(dead)
 	if err := s.event(Event{Op: EventReady}); err != nil {
 		return err
@@ -149,6 +154,7 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 	h.shepherd, err = syscall.ForkExec(s.cfg.Program, []string{s.cfg.Program, "shepherd"}, attr)
 	if err == nil {
 		s.flock[h.shepherd], s.named[h.number] = h, h
+		s.keepShare()
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -220,6 +226,9 @@ func (s *supervisor) follow(h *herding, report *os.File) {
 		// It was killed by what it herded, which is astray now.
 		s.clearAstray()
 	}
+	s.mu.Lock()
+	end.Reason = h.remark
+	s.mu.Unlock()
 	if !reported {
 		end.Status, end.Reason = uint32(h.status), "the process that watches over the command was killed from inside the sandbox"
 	}

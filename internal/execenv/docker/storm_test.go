@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/testenv"
+)
+
+// TestAStormTakesNoMoreThanItsShare: all sandboxes of a daemon are one user to the
+// kernel, which bounds them together. One that forks as fast as it can leaves
+// others what they need, and ends by its clock.
+func TestAStormTakesNoMoreThanItsShare(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	if e.Environment.daemon.pids {
+		t.Fatal("this daemon bounds the processes of each sandbox, so there is no storm to see")
+	}
+	bad, good := create(t, e, "bad"), create(t, e, "good")
+	putProgram(t, bad, "storm", storm())
+	const limit = 4 * time.Second
+	const tooFar = 2 // as in the supervisor
+	x, err := bad.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"/workspace/storm"}, Timeout: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan execenv.Result, 1)
+	go func() { ended <- wait(t, x) }()
+	supervisor, most, ran := daemon.Pid(e.mustFind(t, "bad").name()), 0, 0
+	look := func() int {
+		now := len(testenv.Descendants(supervisor))
+		most = max(most, now)
+		return now
+	}
+	// Until it is noticed, it takes what it can get.
+	var r execenv.Result
+	over := false
+	for look(); !over && (most < shareOfProcesses || look() > tooFar*shareOfProcesses); look() {
+		select {
+		case r = <-ended:
+			over = true
+		default:
+		}
+	}
+	for {
+		neighbour, err := good.Exec(t.Context(), execenv.ExecSpec{Argv: []string{guestPath, "probe", "fork", "8"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := wait(t, neighbour); !r.Outcome.Success() {
+			t.Errorf("after the storm was noticed, a command beside it ends as %v (%s)", r.Outcome, r.Outcome.Evidence)
+		}
+		ran++
+		if over {
+			break
+		}
+		if now := look(); now > tooFar*shareOfProcesses {
+			t.Errorf("the storm has %d processes again", now)
+		}
+		select {
+		case r = <-ended:
+			over = true
+		default:
+		}
+	}
+	t.Logf("the storm had up to %d processes and ended as %s after %s: %s; %d commands ran beside it", most, r.Outcome, r.Duration, r.Outcome.Evidence, ran)
+	if !strings.Contains(r.Outcome.Evidence, "may have 512 here") {
+		t.Errorf("the storm had up to %d processes, its share is %d, and its evidence says %q", most, shareOfProcesses, r.Outcome.Evidence)
+	}
+	switch r.Outcome.Kind {
+	case run.WallClock, run.Signalled:
+	default:
+		t.Errorf("the storm ended as %v", r.Outcome)
+	}
+	if r.Duration > limit+5*time.Second {
+		t.Errorf("with a limit of %s, the storm ended after %s", limit, r.Duration)
+	}
+	// What was taken from the storm is not taken from the sandbox.
+	if r := wait(t, start(t, bad, guestPath, "probe", "fork", "8")); !r.Outcome.Success() || strings.Contains(r.Outcome.Evidence, "may have") {
+		t.Errorf("after the storm, a command there ends as %v (%s)", r.Outcome, r.Outcome.Evidence)
+	}
+}
+
+func start(t *testing.T, sb execenv.Sandbox, argv ...string) execenv.Exec {
+	t.Helper()
+	x, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: argv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
