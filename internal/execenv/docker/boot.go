@@ -18,6 +18,9 @@ import (
 
 // Boot implements lifecycle.Box.
 func (b *box) Boot(ctx context.Context) (err error) {
+	if err := b.env.hasRoom(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

@@ -35,6 +35,7 @@ type box struct {
 var _ lifecycle.Box = (*box)(nil)
 
 func newBox(e *Environment, spec execenv.Spec) *box {
+	e.promised.Add(writableBytes(spec.Limits))
 	b := &box{env: e}
 	b.Sandbox = lifecycle.NewSandbox(spec, b.hangUp)
 	return b

@@ -27,6 +27,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -66,6 +67,10 @@ type Environment struct {
 	watching sync.WaitGroup
 
 	boxes *lifecycle.Registry[*box]
+	// room is how many bytes the files of all sandboxes may take, promised how many
+	// those that there are can take.
+	room     int64
+	promised atomic.Int64
 }
 
 var _ execenv.Environment = (*Environment)(nil)
@@ -86,6 +91,7 @@ func New(ctx context.Context, cfg Config) (_ *Environment, err error) {
 	}
 	defer func() {
 		if err != nil {
+			e.leaveNothing()
 			err = errors.Join(err, e.lock.Close(), e.engine.Close())
 		}
 	}()
@@ -94,6 +100,7 @@ func New(ctx context.Context, cfg Config) (_ *Environment, err error) {
 	if e.daemon, err = lookAt(ctx, e.engine, cfg.AllowRootful); err != nil {
 		return nil, err
 	}
+	e.room = roomFor(e.daemon.memTotal, cfg.Socket)
 	if err := e.sweep(ctx); err != nil {
 		return nil, fmt.Errorf("cannot remove what an earlier run left: %w", err)
 	}
@@ -125,11 +132,21 @@ func open(cfg Config) (*Environment, error) {
 		return nil, fault.Wrap(fault.Invalid, err, "cannot use the Docker daemon at %s", cfg.Socket)
 	}
 	sum := sha256.Sum256([]byte(cfg.StateDir))
-	return &Environment{
+	e := &Environment{
 		cfg: cfg, engine: engine, instance: hex.EncodeToString(sum[:6]), lock: lock, log: cfg.Logger,
 		freeTimeout: 30 * time.Second,
-		boxes:       lifecycle.NewRegistry(cfg.Logger, func(*box) {}),
-	}, nil
+	}
+	e.boxes = lifecycle.NewRegistry(cfg.Logger, func(b *box) { e.promised.Add(-writableBytes(b.Spec.Limits)) })
+	return e, nil
+}
+
+// leaveNothing removes the state directory's lock where there is nothing else: who
+// finds one takes it that something has to be removed, and asks the daemon, which
+// may be why nothing was made.
+func (e *Environment) leaveNothing() {
+	if entries, err := os.ReadDir(e.cfg.StateDir); err == nil && len(entries) == 1 {
+		_ = os.Remove(e.lock.Name())
+	}
 }
 
 func (e *Environment) sandboxesDir() string { return filepath.Join(e.cfg.StateDir, "sandboxes") }
@@ -206,7 +223,7 @@ func (e *Environment) check(spec execenv.Spec) error {
 	if l := spec.Limits; l.MemoryBytes > 0 && l.DiskBytes > l.MemoryBytes {
 		return fault.New(fault.Unsupported, "environment docker keeps files in memory, and a disk limit of %d bytes is above the memory limit of %d; lower one or raise the other", l.DiskBytes, l.MemoryBytes)
 	}
-	return nil
+	return e.fits(spec.Limits)
 }
 
 // Attach implements execenv.Environment.

@@ -112,6 +112,8 @@ func (b *box) hostConfig() *container.HostConfig {
 		// host's.
 		NetworkMode:    "none",
 		IpcMode:        "none",
+		MaskedPaths:    maskedPaths,
+		ReadonlyPaths:  readOnlyPaths,
 		CgroupnsMode:   "private",
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges:true", "seccomp=" + allowList()},
@@ -123,6 +125,9 @@ func (b *box) hostConfig() *container.HostConfig {
 			// The daemon would mount a message queue there that all can write to.
 			"/dev/mqueue": "ro,noexec,nosuid,nodev,size=4096,nr_inodes=1,mode=0555",
 		},
+		// What is in a sandbox ends before the daemon does, where they share a limit
+		// of memory; and with its first process the memory of its files is free.
+		OomScoreAdj: mostLikely,
 		Mounts: []mount.Mount{
 			b.bind(b.env.guest(), guestPath),
 			b.bind(b.controlDir(), controlPath),
@@ -134,6 +139,20 @@ func (b *box) hostConfig() *container.HostConfig {
 	}
 	return h
 }
+
+// mostLikely makes the kernel end a process before others for want of memory.
+const mostLikely = 1000
+
+// maskedPaths are those that Docker hides today, as the list of an old daemon is
+// shorter, and the control groups: their names and counters are the host's.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/cgroup",
+}
+
+// readOnlyPaths are Docker's own.
+var readOnlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 func (b *box) bind(from, to string) mount.Mount {
 	return mount.Mount{
