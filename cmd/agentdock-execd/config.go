@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -92,6 +93,9 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 func (c config) check() error {
 	if err := c.Runtime.Check(c.Mode); err != nil {
 		return fmt.Errorf("cannot start: %w", err)
+	}
+	if strings.Contains(strings.TrimPrefix(c.DockerSocket, "unix://"), "://") {
+		return fmt.Errorf("cannot start: the Docker daemon's socket is %q, and only one on a unix socket of this host is spoken to; give that socket's path", c.DockerSocket)
 	}
 	for name, v := range map[string]float64{
 		"cpu": c.MaxCPU, "memory": float64(c.MaxMemory), "pids": float64(c.MaxPIDs), "disk": float64(c.MaxDisk),

@@ -67,6 +67,10 @@ func start(args, environ []string, stdout, stderr io.Writer, open opener) error 
 		return err
 	}
 	if !isolated {
+		if c.Runtime.Runtime == settings.RuntimeDocker {
+			// Found by a variable that the service does not keep.
+			environ = append(environ, execd.Prefix+"DOCKER_SOCKET="+c.dockerSocket())
+		}
 		return isolate(args, execd.ScrubbedEnvironment(environ), c.ReadyFD, c.ExitWithFD)
 	}
 	if err := checkPrivileges(kept()); err != nil {

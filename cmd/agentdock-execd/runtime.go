@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
@@ -55,9 +56,16 @@ func newDocker(c config, guest string, log *slog.Logger) (execenv.Environment, f
 
 func (c config) docker(guest string, log *slog.Logger) docker.Config {
 	return docker.Config{
-		Socket:   cmp.Or(c.DockerSocket, fmt.Sprintf("/run/user/%d/docker.sock", os.Getuid())),
+		Socket:   c.dockerSocket(),
 		StateDir: c.StateDir, Guest: guest, AllowRootful: c.DockerAllowRootful, Logger: log,
 	}
+}
+
+// dockerSocket is the path of the daemon's socket: this user's own if none is named.
+func (c config) dockerSocket() string {
+	path, _ := strings.CutPrefix(c.DockerSocket, "unix://")
+	dir := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), fmt.Sprintf("/run/user/%d", os.Getuid()))
+	return cmp.Or(path, filepath.Join(dir, "docker.sock"))
 }
 
 func closing(end func(context.Context) error) error {

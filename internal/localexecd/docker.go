@@ -1,9 +1,11 @@
 package localexecd
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/agentdock/agentdock/internal/fault"
@@ -25,10 +27,26 @@ func (c Config) defaultDir() string {
 	if c.Runtime != docker || os.Geteuid() == 0 {
 		return DefaultDir
 	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "agentdock")
+	return filepath.Join(userDir(), "agentdock")
+}
+
+// userDir is this user's own for as long as it is logged in.
+func userDir() string {
+	return cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), fmt.Sprintf("/run/user/%d", os.Geteuid()))
+}
+
+// dockerSocket is the path of the daemon's socket, by the rule that the service has:
+// the one that is named, or this user's own. The service has no variable of ours to
+// find that by.
+func (c Config) dockerSocket() (string, error) {
+	path, _ := strings.CutPrefix(c.DockerSocket, "unix://")
+	switch {
+	case strings.Contains(path, "://"):
+		return "", fault.New(fault.Invalid, "cannot start the execution service: %s is %q, and only a daemon on a unix socket of this host is spoken to; give that socket's path", DockerSocketEnv, c.DockerSocket)
+	case path == "" && c.Runtime == docker && os.Geteuid() != 0:
+		return filepath.Join(userDir(), "docker.sock"), nil
 	}
-	return fmt.Sprintf("/run/user/%d/agentdock", os.Geteuid())
+	return path, nil
 }
 
 // owner is the user that the service runs as, if that is another than this one:

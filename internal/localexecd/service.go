@@ -55,8 +55,11 @@ func (c Config) complete() (Config, error) {
 	if c.Silence == 0 {
 		c.Silence = 10 * time.Second
 	}
-	// The service starts in another directory than ours.
 	var err error
+	if c.DockerSocket, err = c.dockerSocket(); err != nil {
+		return c, err
+	}
+	// The service starts in another directory than ours.
 	for _, path := range []*string{&c.Dir, &c.ImageDir, &c.DiskDir, &c.DockerSocket} {
 		if *path == "" {
 			continue

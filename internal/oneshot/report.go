@@ -203,7 +203,9 @@ func message(err error) string {
 	if err == nil {
 		return "no outcome is known"
 	}
-	if fault.Is(err, fault.NotFound) && strings.Contains(err.Error(), "image") && !strings.Contains(err.Error(), "agentdock image") {
+	// Another environment's message says where its images come from.
+	if text := err.Error(); fault.Is(err, fault.NotFound) && strings.Contains(text, "image") &&
+		!strings.Contains(text, "agentdock image") && !strings.Contains(text, "docs/") {
 		return err.Error() + "; make it with: agentdock image build"
 	}
 	return err.Error()

@@ -99,6 +99,8 @@ func TestLine(t *testing.T) {
 		{with, "exited 0 in 1.23s, peak memory 45.2 MiB, output complete, 1 artifact in out"},
 		{broken, "exited 0 in 1.23s, peak memory 45.2 MiB, output complete, artifacts not complete (0 in out): cannot collect more"},
 		{Report{Err: fault.New(fault.NotFound, "cannot find image \"x\"")}, "cannot find image \"x\"; make it with: agentdock image build"},
+		{Report{Err: fault.New(fault.NotFound, "image default is not in the Docker daemon; build or import it (docs/docker.md)")},
+			"image default is not in the Docker daemon; build or import it (docs/docker.md)"},
 		{Report{Err: errors.Join(errors.New("a"), errors.New("b"))}, "a b"},
 	} {
 		if got := tc.report.Line(); got != tc.want {

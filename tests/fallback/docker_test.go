@@ -161,49 +161,68 @@ func TestUpWithDocker(t *testing.T) {
 	}
 }
 
+// asUser runs the command line as the daemon's user, who finds the daemon as
+// everybody finds his own.
+func asUser(t *testing.T, daemon *testenv.Dockerd, args ...string) (string, error) {
+	t.Helper()
+	runtime := filepath.Join(daemon.Dir, "run")
+	if err := os.Symlink(daemon.Socket, filepath.Join(runtime, "docker.sock")); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(daemon.Programs("agentdock"), "agentdock"), args...)
+	cmd.Dir = daemon.Dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(daemon.Dir, "home"), "SANDBOX_RUNTIME=docker", "AUTH_MODE=dev",
+		"XDG_RUNTIME_DIR=" + runtime,
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Credential: daemon.Credential}
+	out, err := cmd.CombinedOutput()
+	if left, _ := filepath.Glob(runtime + "/agentdock/*"); len(left) > 0 {
+		t.Errorf("%q left %q", args, left)
+	}
+	return string(out), err
+}
+
 // One command as an ordinary user: no root anywhere.
 func TestRunWithoutRoot(t *testing.T) {
 	daemon := testenv.StartDockerd(t)
 	daemon.ImportBare()
-	bin := daemon.Programs("agentdock")
-	run := filepath.Join(daemon.Dir, "private")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "agentdock"), "run", "--image", testenv.BareImage, "--", guest, "probe", "id")
-	cmd.Dir = daemon.Dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(daemon.Dir, "home"), "SANDBOX_RUNTIME=docker", "AUTH_MODE=dev",
-		"AGENTDOCK_EXECD_DOCKER_SOCKET=" + daemon.Socket, "AGENTDOCK_RUNTIME_DIR=" + run,
-	}
-	cmd.SysProcAttr = &unix.SysProcAttr{Credential: daemon.Credential}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "uid 10001\n") || !strings.Contains(string(out), "agentdock: exited 0") {
+	out, err := asUser(t, daemon, "run", "--image", testenv.BareImage, "--", guest, "probe", "id")
+	if err != nil || !strings.Contains(out, "uid 10001\n") || !strings.Contains(out, "agentdock: exited 0") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if left := daemon.Containers(""); len(left) > 0 {
 		t.Errorf("containers are left: %q", left)
 	}
-	if left, _ := filepath.Glob(run + "/*"); len(left) > 0 {
-		t.Errorf("left over: %q", left)
+	out, err = asUser(t, daemon, "run", "--image", "nothing", "--", guest)
+	if err == nil || !strings.Contains(out, "docs/docker.md") || strings.Contains(out, "agentdock image build") {
+		t.Errorf("with an image that is not there: %v: %s", err, out)
+	}
+	// A daemon that is away, which could not be asked whether anything is left.
+	daemon.Stop()
+	out, err = asUser(t, daemon, "run", "--image", testenv.BareImage, "--", guest, "probe", "id")
+	if err == nil || strings.Count(out, "cannot ask the Docker daemon") != 1 {
+		t.Errorf("without a daemon: %v: %s", err, out)
 	}
 }
 
 // What the daemon cannot enforce is said before anybody relies on it.
 func TestDoctorSaysWhatIsNotEnforced(t *testing.T) {
 	daemon := testenv.StartDockerd(t)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(daemon.Programs("agentdock"), "agentdock"), "doctor")
-	cmd.Dir = daemon.Dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(daemon.Dir, "home"), "SANDBOX_RUNTIME=docker", "AUTH_MODE=dev",
-		"AGENTDOCK_EXECD_DOCKER_SOCKET=" + daemon.Socket, "AGENTDOCK_RUNTIME_DIR=" + filepath.Join(daemon.Dir, "private"),
-	}
-	cmd.SysProcAttr = &unix.SysProcAttr{Credential: daemon.Credential}
-	out, err := cmd.CombinedOutput()
+	out, err := asUser(t, daemon, "doctor")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("it ended with %v, want 1", err)
 	}
-	for _, says := range []string{"docker ", "for development only; limits that cannot be enforced here, and are refused: cpu, memory, pids", "A1   not enforced  kernel isolation"} {
-		if !strings.Contains(string(out), says) {
+	for _, says := range []string{"docker ", "for development only; limits that cannot be enforced here, and are refused: cpu, memory, pids", "A1   not enforced  kernel isolation",
+		"for development only: 11 of 15 guarantees are declared"} {
+		if !strings.Contains(out, says) {
 			t.Errorf("it does not say %q:\n%s", says, out)
+		}
+	}
+	for _, untrue := range []string{"as root", "15 of 15", "EROFS", "image store"} {
+		if strings.Contains(out, untrue) {
+			t.Errorf("where all is as it must be for the fallback, it says %q:\n%s", untrue, out)
 		}
 	}
 }

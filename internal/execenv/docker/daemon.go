@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/events"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
@@ -29,7 +30,11 @@ type daemon struct {
 func lookAt(ctx context.Context, engine *client.Client, allowRootful bool) (daemon, error) {
 	result, err := engine.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return daemon{}, fault.Wrap(fault.Unavailable, err, "cannot ask the Docker daemon what it is; see that it runs, and that this process may open its socket")
+		// Its client's own words end in the same advice.
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			err = errno
+		}
+		return daemon{}, fault.Wrap(fault.Unavailable, err, "cannot ask the Docker daemon at %s what it is; see that it runs, and that this process may open its socket", engine.DaemonHost())
 	}
 	info := result.Info
 	d := daemon{
