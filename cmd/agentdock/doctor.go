@@ -18,7 +18,10 @@ Guarantees are not looked up but attacked: probes run in a real sandbox and try
 what must not work. Each has a control, the same attempt where the guarantee is
 absent, which must work; a refusal without it proves nothing.
 
-It takes root, and no image. What it makes is gone when it ends. Nothing that it
+With SANDBOX_RUNTIME=docker it says what the development fallback declares, and
+attacks nothing; then some guarantees are never given, and the exit status is 1.
+
+It takes root, but not for that, and no image. What it makes is gone when it ends. Nothing that it
 tries uses more than 192 MiB of memory, 96 processes or a second of two
 processors.
 

@@ -40,7 +40,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Phase == nil {
 		o.Phase = func(string) func() { return func() {} }
 	}
-	r := &Report{Quick: o.Quick, Host: hostFacts(o.ImageDir), Guarantees: make([]Guarantee, 0, len(checks))}
+	facts := hostFacts
+	if o.Development {
+		facts = fallbackFacts
+	}
+	r := &Report{Quick: o.Quick, Development: o.Development, Host: facts(o.ImageDir), Guarantees: make([]Guarantee, 0, len(checks))}
 	err := examine(ctx, o, r)
 	r.judge()
 	return r, err
@@ -51,7 +55,7 @@ func examine(ctx context.Context, o Options, r *Report) error {
 		return examineFallback(ctx, o, r)
 	}
 	if os.Geteuid() != 0 {
-		r.cannotRun("not root", "run this as root: sudo agentdock doctor")
+		r.cannotRun("gvisor", "not root", "run this as root: sudo agentdock doctor")
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "agentdock-doctor")
@@ -79,7 +83,7 @@ func examine(ctx context.Context, o Options, r *Report) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		r.cannotRun(err.Error(), "mend what keeps gvisor from running, said above; then run agentdock doctor again")
+		r.cannotRun("gvisor", err.Error(), "mend what keeps gvisor from running, said above; then run agentdock doctor again")
 		return nil
 	}
 	err = attack(ctx, o, r, service, &session{
@@ -147,8 +151,8 @@ func reason(err error) string {
 }
 
 // cannotRun says of everything that it could not be tried.
-func (r *Report) cannotRun(why, do string) {
-	r.Environments = append(r.Environments, EnvironmentReport{Name: "gvisor", Reason: why})
+func (r *Report) cannotRun(environment, why, do string) {
+	r.Environments = append(r.Environments, EnvironmentReport{Name: environment, Reason: why})
 	for _, c := range checks {
 		r.Guarantees = append(r.Guarantees, Guarantee{
 			ID: c.id, Name: c.name, Status: Unproven, Evidence: "no sandbox could be started", Do: do,

@@ -22,8 +22,7 @@ func examineFallback(ctx context.Context, o Options, r *Report) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		r.Environments = append(r.Environments, EnvironmentReport{Name: "docker", Reason: err.Error()})
-		r.Guarantees = declared(execenv.Capabilities{})
+		r.cannotRun("docker", err.Error(), "mend what keeps the service from starting, said above (docs/docker.md); then run agentdock doctor again")
 		return nil
 	}
 	client, err := execrpc.DialUnix(ctx, service.Socket())
@@ -45,7 +44,7 @@ func examineFallback(ctx context.Context, o Options, r *Report) error {
 func declared(have execenv.Capabilities) []Guarantee {
 	lines := make([]Guarantee, 0, len(checks))
 	for _, c := range checks {
-		g := Guarantee{ID: c.id, Name: c.name, Status: Unproven, Evidence: "the service looks at each sandbox from outside before it is used; it is not attacked here"}
+		g := Guarantee{ID: c.id, Name: c.name, Status: Declared, Evidence: "by the service; not attacked here"}
 		if why := lacking(have, c.name); why != "" {
 			g.Status, g.Evidence, g.Do = NotEnforced, why, "run gVisor (SANDBOX_RUNTIME=gvisor) where that matters"
 		}

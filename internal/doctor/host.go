@@ -25,6 +25,21 @@ func hostFacts(imageDir string) []Fact {
 	}
 }
 
+// fallbackFacts are those on which sandboxes in containers depend. Control groups and
+// images are the daemon's.
+func fallbackFacts(string) []Fact {
+	return []Fact{kernelFact(), architectureFact(), fallbackUserFact(), userNamespaceFact(), processorFact(), memoryFact()}
+}
+
+func fallbackUserFact() Fact {
+	f := Fact{Name: "user", Value: fmt.Sprintf("uid %d", os.Geteuid()), OK: os.Geteuid() != 0}
+	if !f.OK {
+		f.Value, f.Do = "root", "run this as the user who has the rootless daemon, or name that user's socket with "+localexecd.DockerSocketEnv
+		f.OK = os.Getenv(localexecd.DockerSocketEnv) != ""
+	}
+	return f
+}
+
 func kernelFact() Fact {
 	f := Fact{Name: "kernel", OK: true}
 	var u unix.Utsname

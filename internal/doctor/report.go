@@ -26,6 +26,8 @@ const (
 	Broken Status = "broken"
 	// Unproven: it was not tried, or the control did not bite.
 	Unproven Status = "unproven"
+	// Declared: the environment says that it gives this. It is not attacked here.
+	Declared Status = "declared"
 	// NotEnforced: the environment declares that it does not give this.
 	NotEnforced Status = "not enforced"
 	// Skipped: Options.Quick left it out.
@@ -68,8 +70,10 @@ type Guarantee struct {
 // Report is the whole answer.
 type Report struct {
 	// OK: every guarantee that was not skipped holds.
-	OK           bool                `json:"ok"`
-	Quick        bool                `json:"quick"`
+	OK    bool `json:"ok"`
+	Quick bool `json:"quick"`
+	// Development says that sandboxes are the development fallback.
+	Development  bool                `json:"development"`
 	Host         []Fact              `json:"host"`
 	Environments []EnvironmentReport `json:"environments"`
 	Guarantees   []Guarantee         `json:"guarantees"`
@@ -132,7 +136,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	b.WriteString("\nGUARANTEES\n")
 	for _, g := range r.Guarantees {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", g.ID, g.Status, g.Name, oneLine(g.explanation()))
-		if g.Status != Holds && g.Status != Skipped && g.Do != "" {
+		if g.Status != Holds && g.Status != Skipped && g.Status != Declared && g.Do != "" {
 			fmt.Fprintf(table, "  \t\t\t-> %s\n", oneLine(g.Do))
 		}
 	}
@@ -151,6 +155,12 @@ func (g Guarantee) explanation() string {
 
 // Summary is the last line.
 func (r *Report) Summary() string {
+	if runs := slices.ContainsFunc(r.Environments, func(e EnvironmentReport) bool { return e.Runs }); !runs && len(r.Environments) > 0 {
+		return "No sandbox can be started here, so no guarantee holds."
+	}
+	if r.Development {
+		return r.fallbackSummary()
+	}
 	var holds, skipped int
 	var not []string
 	for _, g := range r.Guarantees {
@@ -167,13 +177,21 @@ func (r *Report) Summary() string {
 	if !r.OK {
 		text = fmt.Sprintf("%d of %d guarantees do not hold here: %s", len(not), len(r.Guarantees), strings.Join(not, ", "))
 	}
-	if runs := slices.ContainsFunc(r.Environments, func(e EnvironmentReport) bool { return e.Runs }); !runs && len(r.Environments) > 0 {
-		return "No sandbox can be started here, so no guarantee holds."
-	}
 	if skipped > 0 {
 		text += fmt.Sprintf("; %d left out by --quick", skipped)
 	}
 	return text + "."
+}
+
+func (r *Report) fallbackSummary() string {
+	var not []string
+	for _, g := range r.Guarantees {
+		if g.Status != Declared {
+			not = append(not, g.ID+" "+g.Name)
+		}
+	}
+	return fmt.Sprintf("Sandboxes can be started here, for development only: %d of %d guarantees are declared, and none is attacked; %d are not given here: %s.",
+		len(r.Guarantees)-len(not), len(r.Guarantees), len(not), strings.Join(not, ", "))
 }
 
 // oneLine keeps what programs and kernels say from breaking the table, or the

@@ -95,7 +95,7 @@ func TestTheTextSaysWhatToDo(t *testing.T) {
 func TestWithoutRootTheHostIsStillDescribed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		r := Report{}
-		r.cannotRun("not root", "run this as root")
+		r.cannotRun("gvisor", "not root", "run this as root")
 		if r.judge(); r.OK || len(r.Guarantees) != len(checks) || r.Guarantees[0].Do != "run this as root" {
 			t.Errorf("report is %+v", r)
 		}
