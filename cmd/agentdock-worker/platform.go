@@ -140,7 +140,7 @@ func (p *platform) endpoints() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 		defer cancel()
-		if err := errors.Join(p.record.Ping(ctx), p.backends.Blobs.Ping(ctx)); err != nil {
+		if err := errors.Join(p.record.Ping(ctx), p.backends.Blobs.Ping(ctx), p.worker.Refused(ctx)); err != nil {
 			p.log.WarnContext(ctx, "not ready", "error", err)
 			http.Error(w, "unavailable", http.StatusServiceUnavailable)
 			return

@@ -18,6 +18,7 @@ import (
 	"github.com/agentdock/agentdock/internal/artifact"
 	"github.com/agentdock/agentdock/internal/blob"
 	"github.com/agentdock/agentdock/internal/checkout"
+	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/queue"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/store"
@@ -232,6 +233,15 @@ func (w *Worker) claim(ctx context.Context) (store.Claimed, bool, error) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return w.deps.Store.Claim(call, w.cfg.Name, w.cfg.Lease)
+}
+
+// Refused fails when no execution service can be used and one of them must not be.
+// One that is only away comes back by itself.
+func (w *Worker) Refused(ctx context.Context) error {
+	if err := w.nodes.usable(ctx); fault.Is(err, fault.Denied) {
+		return err
+	}
+	return nil
 }
 
 // await returns when there may be a job: a hint came, one has ended here and

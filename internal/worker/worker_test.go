@@ -170,6 +170,31 @@ func TestAWorkerInDevelopmentAtAnAPIThatIsNot(t *testing.T) {
 	w.ended(id, run.Succeeded, run.Exited)
 }
 
+// TestAWorkerOfRefusedServicesIsNotReady: a service that is away comes back, and one
+// that must not be used does not.
+func TestAWorkerOfRefusedServicesIsNotReady(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	away := Node{Name: "away", Dial: func(context.Context) (Connection, error) { return nil, errors.New("nobody is there") }}
+	for name, tc := range map[string]struct {
+		nodes       []Node
+		development bool
+		refused     bool
+	}{
+		"away":                 {[]Node{away}, false, false},
+		"containers":           {[]Node{w.node}, false, true},
+		"away and containers":  {[]Node{away, w.node}, false, true},
+		"meant for containers": {[]Node{w.node}, true, false},
+	} {
+		cfg, deps := config(), w.deps()
+		cfg.Development, deps.Nodes = tc.development, tc.nodes
+		worker, err := New(cfg, deps)
+		w.ok(err)
+		if err := worker.Refused(t.Context()); (err != nil) != tc.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 type ownKernel struct{ Connection }
 
 func (k ownKernel) Capabilities() execenv.Capabilities {
