@@ -90,7 +90,18 @@ func StartRootfulDockerd(t testing.TB) *Dockerd {
 	program := requireProgram(t, "dockerd", "docker.io")
 	d := newDockerd(t)
 	d.server.credential = nil
-	d.server.argv = append([]string{program, "--ip-masq=false"}, d.flags()...)
+	parent := "agentdock-" + filepath.Base(d.Dir)
+	d.server.argv = append([]string{program, "--ip-masq=false", "--cgroup-parent=/" + parent}, d.flags()...)
+	t.Cleanup(func() { // after the daemon has stopped
+		for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+			groups, _ := filepath.Glob(pattern + parent)
+			for _, group := range groups {
+				if err := os.Remove(group); err != nil {
+					t.Errorf("left over: %v", err)
+				}
+			}
+		}
+	})
 	// Its mounts go with it.
 	d.server.unshare = unix.CLONE_NEWNS
 	d.run()

@@ -63,13 +63,17 @@ func stateDir(t *testing.T, daemon *testenv.Dockerd) string {
 	return dir
 }
 
-func openTest(t *testing.T, daemon *testenv.Dockerd, dir string) *testEnvironment {
+func openTest(t *testing.T, daemon *testenv.Dockerd, dir string, changes ...func(*Config)) *testEnvironment {
 	t.Helper()
 	guest, err := builtGuest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(t.Context(), Config{Socket: daemon.Socket, StateDir: dir, Guest: guest})
+	cfg := Config{Socket: daemon.Socket, StateDir: dir, Guest: guest}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	e, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +170,7 @@ func restart(t *testing.T, env execenv.Environment) execenv.Environment {
 		}
 		_ = e.engine.Close()
 	})
-	return openTest(t, e.daemon, e.cfg.StateDir)
+	return openTest(t, e.daemon, e.cfg.StateDir, func(c *Config) { c.AllowRootful = e.cfg.AllowRootful })
 }
 
 func failCreate(_ *testing.T, env execenv.Environment, id string) (heal func()) {

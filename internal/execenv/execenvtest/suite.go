@@ -63,6 +63,9 @@ type Harness struct {
 	// Served says that an execution service stands before the environment. It
 	// fills in limits that a Spec leaves at zero and bounds every lifetime.
 	Served bool
+	// Only, if set, says which cases are run: what another run of the same
+	// environment shows is not shown again.
+	Only func(clauses.Case) bool
 	// Many is how many sandboxes the case about many makes; 0 is 200.
 	Many int
 	// Patience is how long a case waits for what must happen; 0 is a minute.
@@ -129,6 +132,9 @@ func Run(t *testing.T, h Harness) {
 	var ran, skipped, partly atomic.Int32
 	t.Run("cases", func(t *testing.T) {
 		for _, tc := range tables() {
+			if h.Only != nil && !h.Only(clauses.Case{Clause: tc.clause, Name: tc.name}) {
+				continue
+			}
 			t.Run(tc.clause+"_"+tc.name, func(t *testing.T) {
 				if !tc.alone {
 					t.Parallel()
