@@ -281,6 +281,51 @@ func TestCloseEndsACreateThatIsRunning(t *testing.T) {
 	})
 }
 
+// What is stuck may come loose as long as there is time; what nobody can reach is
+// given up soon, unless it comes back.
+func TestCloseGivesUpWhatIsAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		away, stuck bool
+		backAfter   time.Duration
+		least, most time.Duration
+		left        bool
+	}{
+		"away":           {away: true, least: awayFor, most: 2 * awayFor, left: true},
+		"back":           {away: true, backAfter: time.Second, most: awayFor},
+		"stuck":          {stuck: true, least: 20 * time.Second, most: 21 * time.Second, left: true},
+		"away and stuck": {away: true, backAfter: time.Second, stuck: true, least: 20 * time.Second, most: 21 * time.Second, left: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+				for _, id := range []string{"a", "b"} {
+					if _, err := g.Create(t.Context(), spec(id)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				setAway := func(away bool) {
+					env.mu.Lock()
+					defer env.mu.Unlock()
+					env.away = away
+				}
+				setAway(tc.away)
+				env.setFail("b", tc.stuck)
+				if tc.backAfter > 0 {
+					time.AfterFunc(tc.backAfter, func() { setAway(false) })
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				began := time.Now()
+				err := g.Close(ctx)
+				if took := time.Since(began); (err != nil) != tc.left || took < tc.least || took > tc.most {
+					t.Errorf("after %s: %v", took, err)
+				}
+				setAway(false)
+				env.setFail("b", false)
+			})
+		})
+	}
+}
+
 func TestCreateAndDestroyRace(t *testing.T) {
 	p := policy()
 	p.MaxSandboxes = 4

@@ -21,6 +21,7 @@ type stub struct {
 	boxes     map[string]*stubBox
 	destroyed map[string]int
 	fail      map[string]bool // Destroy of it fails
+	away      bool            // Destroy reaches nothing
 	createErr error
 	weak      bool // enforces no limit of processor, memory and processes
 	onCreate  func(ctx context.Context)
@@ -96,6 +97,9 @@ func (s *stub) Destroy(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.destroyed[id]++
+	if s.away {
+		return fault.New(fault.Unavailable, "away")
+	}
 	if s.fail[id] {
 		return fault.New(fault.Internal, "stuck")
 	}

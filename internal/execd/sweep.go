@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
+	"github.com/agentdock/agentdock/internal/fault"
 )
 
 const (
@@ -187,7 +189,12 @@ func (g *Guard) release() {
 	g.background.Wait()
 }
 
+// awayFor is how long what has the sandboxes may be out of reach before stopping
+// gives them up. What is left then is for the next start, which looks for it.
+const awayFor = 3 * time.Second
+
 func (g *Guard) destroyAll(ctx context.Context) error {
+	reached := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		infos, err := g.inner.List(ctx)
 		if err == nil {
@@ -202,12 +209,26 @@ func (g *Guard) destroyAll(ctx context.Context) error {
 		case err == nil:
 			err = fmt.Errorf("%d sandboxes are still listed", len(infos))
 		}
+		switch {
+		case !allUnavailable(err):
+			reached = time.Now()
+		case time.Since(reached) > awayFor:
+			return fmt.Errorf("cannot destroy every sandbox; the next start will: %w", err)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("cannot destroy every sandbox before the end: %w", err)
 		case <-time.After(wait):
 		}
 	}
+}
+
+// allUnavailable says whether each of these errors is of something out of reach.
+func allUnavailable(err error) bool {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(many.Unwrap(), func(err error) bool { return !allUnavailable(err) })
+	}
+	return fault.Is(err, fault.Unavailable)
 }
 
 func (g *Guard) destroyEach(ctx context.Context, infos []execenv.Info) error {

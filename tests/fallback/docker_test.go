@@ -161,9 +161,24 @@ func TestUpWithDocker(t *testing.T) {
 	}
 }
 
-// asUser runs the command line as the daemon's user, who finds the daemon as
-// everybody finds his own.
+// asUser runs the command line as the daemon's user, and wants nothing left of it.
 func asUser(t *testing.T, daemon *testenv.Dockerd, args ...string) (string, error) {
+	t.Helper()
+	out, err := commandLine(t, daemon, args...).CombinedOutput()
+	if left := leftOfRuns(daemon); len(left) > 0 {
+		t.Errorf("%q left %q", args, left)
+	}
+	return string(out), err
+}
+
+func leftOfRuns(daemon *testenv.Dockerd) []string {
+	left, _ := filepath.Glob(daemon.Dir + "/run/agentdock/*")
+	return left
+}
+
+// commandLine is the command line of the daemon's user, who finds the daemon as
+// everybody finds his own.
+func commandLine(t *testing.T, daemon *testenv.Dockerd, args ...string) *exec.Cmd {
 	t.Helper()
 	runtime := filepath.Join(daemon.Dir, "run")
 	if err := os.Symlink(daemon.Socket, filepath.Join(runtime, "docker.sock")); err != nil && !errors.Is(err, os.ErrExist) {
@@ -176,11 +191,49 @@ func asUser(t *testing.T, daemon *testenv.Dockerd, args ...string) (string, erro
 		"XDG_RUNTIME_DIR=" + runtime,
 	}
 	cmd.SysProcAttr = &unix.SysProcAttr{Credential: daemon.Credential}
-	out, err := cmd.CombinedOutput()
-	if left, _ := filepath.Glob(runtime + "/agentdock/*"); len(left) > 0 {
-		t.Errorf("%q left %q", args, left)
+	return cmd
+}
+
+// TestRunWhoseDaemonIsLost: it says so soon, and what the daemon has of it is
+// removed by the next run that finds the daemon.
+func TestRunWhoseDaemonIsLost(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	var out bytes.Buffer
+	cmd := commandLine(t, daemon, "run", "--image", testenv.BareImage, "--", guest, "probe", "hold", "held")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	return string(out), err
+	for deadline := time.Now().Add(time.Minute); !runsProbe("held"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the program does not run: %s", &out)
+		}
+	}
+	daemon.Kill()
+	killed := time.Now()
+	err := cmd.Wait()
+	if took := time.Since(killed); err == nil || took > 15*time.Second || !strings.Contains(out.String(), "lost") {
+		t.Errorf("it ended after %s, %v: %s", took, err, &out)
+	}
+	daemon.Start()
+	if out, err := asUser(t, daemon, "run", "--image", testenv.BareImage, "--", guest, "probe", "id"); err != nil {
+		t.Errorf("with the daemon back: %v: %s", err, out)
+	}
+	if left := daemon.Containers(""); len(left) > 0 {
+		t.Errorf("containers are left: %q", left)
+	}
+}
+
+// runsProbe says whether a process of this host is a probe with that argument.
+func runsProbe(mark string) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range all {
+		if data, _ := os.ReadFile(file); string(data) == guest+"\x00probe\x00hold\x00"+mark+"\x00" {
+			return true
+		}
+	}
+	return false
 }
 
 // One command as an ordinary user: no root anywhere.

@@ -183,7 +183,10 @@ func (b *box) Free() error {
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
 	if b.asked {
-		if err := b.env.remove(ctx, b.name()); err != nil {
+		switch err := b.env.remove(ctx, b.name()); {
+		case client.IsErrConnectionFailed(err):
+			return fault.Wrap(fault.Unavailable, err, "cannot free sandbox %s: the Docker daemon is away", b.Spec.ID)
+		case err != nil:
 			return fault.Wrap(fault.Internal, err, "cannot free sandbox %s", b.Spec.ID)
 		}
 		b.mu.Lock()
