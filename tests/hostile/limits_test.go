@@ -55,7 +55,7 @@ var processCases = []attack{
 	// A limit that a program gave itself is not the sandbox's.
 	{what: "own_process_limit", own: same, do: do("fork-within", "40", "200"), want: want(blocked("EAGAIN"), unhit(run.LimitPIDs))},
 	{what: "fork_storm", own: fewPIDs, with: short, do: do("storm"), want: append(want(hit(run.LimitPIDs)), forever...)},
-	{what: "fork_storm_ends_in_time", own: fewPIDs, with: short, do: do("storm"), want: want(ended(run.WallClock), within(8*time.Second))},
+	{what: "fork_storm_ends_in_time", own: fewPIDs, with: short, do: do("storm"), want: want(ended(run.WallClock), within(12*time.Second))},
 	{what: "fork_storm_to_its_limit", own: fewPIDs, with: endAt(run.LimitPIDs), do: do("storm"), want: want(ended(run.PIDs), hit(run.LimitPIDs), within(20*time.Second))},
 	{what: "respawning_chain", do: do("chain"), want: want(exited(0))},
 	{what: "exec_loop", with: short, do: do("exec-loop"), want: forever},

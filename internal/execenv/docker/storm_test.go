@@ -36,10 +36,14 @@ func TestAStormTakesNoMoreThanItsShare(t *testing.T) {
 		most = max(most, now)
 		return now
 	}
-	// Until it is noticed, it takes what it can get.
+	// Until it is noticed, it takes what it can get. One that was not noticed does not
+	// stay where it is.
 	var r execenv.Result
-	over := false
-	for look(); !over && (most < shareOfProcesses || look() > tooFar*shareOfProcesses); look() {
+	over, calm := false, time.Now()
+	for !over && (most < shareOfProcesses || time.Since(calm) < 500*time.Millisecond) {
+		if now := look(); now > tooFar*shareOfProcesses || now < shareOfProcesses/2 {
+			calm = time.Now()
+		}
 		select {
 		case r = <-ended:
 			over = true
