@@ -24,6 +24,21 @@ func (s *guarded) Info(ctx context.Context) (execenv.Info, error) {
 
 // Extend is the port's. Nothing extends MaxLifetime.
 func (s *guarded) Extend(ctx context.Context, lifetime time.Duration) error {
+	return s.live(ctx, lifetime, s.Sandbox.Extend)
+}
+
+// Pause is the port's. A paused sandbox is kept no longer than MaxLifetime.
+func (s *guarded) Pause(ctx context.Context, keep time.Duration) error {
+	return s.live(ctx, keep, s.Sandbox.Pause)
+}
+
+// Resume is the port's.
+func (s *guarded) Resume(ctx context.Context, lifetime time.Duration) error {
+	return s.live(ctx, lifetime, s.Sandbox.Resume)
+}
+
+// live has the sandbox's clock set, and then sets the guard's.
+func (s *guarded) live(ctx context.Context, lifetime time.Duration, set func(context.Context, time.Duration) error) error {
 	if err := execenv.ValidateLifetime(lifetime); err != nil {
 		return err
 	}
@@ -38,7 +53,7 @@ func (s *guarded) Extend(ctx context.Context, lifetime time.Duration) error {
 		return fault.New(fault.Gone, "the lifetime of sandbox %s has passed", s.ID())
 	}
 	// The inner clock first: if it has struck, nothing is extended.
-	if err := s.Sandbox.Extend(ctx, lifetime); err != nil {
+	if err := set(ctx, lifetime); err != nil {
 		return err
 	}
 	g.mu.Lock()

@@ -37,6 +37,8 @@ type Capabilities struct {
 	Unprivileged bool
 	// ReadOnlyRoot: only the places of G2 can be written.
 	ReadOnlyRoot bool
+	// Pause: sandboxes can be paused and resumed (P10).
+	Pause bool
 	// DiskBeyondMemory: the disk limit may be above the memory limit (G5).
 	DiskBeyondMemory bool
 }

@@ -39,6 +39,22 @@
 //     passed from now, be that later or sooner than before, and Info shows it.
 //     A sandbox whose lifetime has passed stays ended, and extending it fails
 //     with Gone: of an extension and the end, one happens.
+//   - P10. Where Capabilities.Pause says so, Pause takes a running sandbox out of
+//     the host's memory and Resume goes on with it: its files are as they were, and
+//     its commands go on where they were, with the same IDs and logs. Info shows
+//     StatePaused in between. Elsewhere both fail with Unsupported. A Pause that
+//     fails leaves the sandbox running, or ended and saying so; it may fail
+//     with Conflict while an archive is transferred. Pause of a sandbox that is paused,
+//     and Resume of one that runs, only set the time.
+//   - P11. In a paused sandbox Exec, PutArchive, GetArchive, Usage and Extend fail
+//     with Conflict, and so do Signal, Kill and Resize of a command that has not ended.
+//     What is known of it can be read: its commands, their logs and results. It can
+//     be destroyed; its commands are then cancelled.
+//   - P12. The wall clock of a command stands still while its sandbox is paused. A
+//     paused sandbox ends, as at the end of its lifetime, when what Pause was told
+//     to keep it for has passed; Resume sets its lifetime as Extend does.
+//   - P13. What was put away is used once. If it cannot be used, the sandbox ends as
+//     infrastructure_lost, Resume fails with Gone, and nothing of it runs.
 //
 // # Commands
 //
@@ -176,6 +192,10 @@ type Sandbox interface {
 	Usage(ctx context.Context) (run.Usage, error)
 	// Extend gives the sandbox a lifetime that ends so long from now (P9).
 	Extend(ctx context.Context, lifetime time.Duration) error
+	// Pause puts the sandbox away for so long at most (P10).
+	Pause(ctx context.Context, keep time.Duration) error
+	// Resume brings it back, with a lifetime that ends so long from now (P10).
+	Resume(ctx context.Context, lifetime time.Duration) error
 }
 
 // Exec is a handle to one command.
@@ -298,6 +318,7 @@ type State string
 const (
 	StateCreating   State = "creating"
 	StateRunning    State = "running"
+	StatePaused     State = "paused"
 	StateEnded      State = "ended"
 	StateDestroying State = "destroying"
 )

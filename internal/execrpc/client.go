@@ -199,6 +199,24 @@ func (s *sandbox) Extend(ctx context.Context, lifetime time.Duration) error {
 	return errorFromWire(ctx, "extend sandbox "+s.id, err)
 }
 
+// Pause puts the sandbox away.
+func (s *sandbox) Pause(ctx context.Context, keep time.Duration) error {
+	if err := execenv.ValidateLifetime(keep); err != nil {
+		return err
+	}
+	_, err := s.c.rpc.Pause(ctx, connect.NewRequest(&execdv1.PauseRequest{SandboxId: s.id, Keep: durationToWire(keep)}))
+	return errorFromWire(ctx, "pause sandbox "+s.id, err)
+}
+
+// Resume brings it back.
+func (s *sandbox) Resume(ctx context.Context, lifetime time.Duration) error {
+	if err := execenv.ValidateLifetime(lifetime); err != nil {
+		return err
+	}
+	_, err := s.c.rpc.Resume(ctx, connect.NewRequest(&execdv1.ResumeRequest{SandboxId: s.id, Lifetime: durationToWire(lifetime)}))
+	return errorFromWire(ctx, "resume sandbox "+s.id, err)
+}
+
 // Execs names the commands. A list that was cut is an error, not a shorter list.
 func (s *sandbox) Execs(ctx context.Context) ([]execenv.ExecInfo, error) {
 	what := "list the commands of sandbox " + s.id

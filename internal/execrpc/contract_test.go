@@ -48,6 +48,9 @@ func TestContract(t *testing.T) {
 		KillInfrastructure: func(_ *testing.T, env execenv.Environment, id string) {
 			of(env).fake.Lose(id)
 		},
+		SpoilPaused: func(_ *testing.T, env execenv.Environment, id string) {
+			of(env).fake.Spoil(id)
+		},
 		Restart: func(t *testing.T, env execenv.Environment) execenv.Environment {
 			b := of(env)
 			b.service.stop()

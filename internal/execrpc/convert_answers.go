@@ -48,6 +48,7 @@ var isolations = pairs[execenv.Isolation, execdv1.Isolation]{
 var states = pairs[execenv.State, execdv1.SandboxState]{
 	{execenv.StateCreating, execdv1.SandboxState_SANDBOX_STATE_CREATING},
 	{execenv.StateRunning, execdv1.SandboxState_SANDBOX_STATE_RUNNING},
+	{execenv.StatePaused, execdv1.SandboxState_SANDBOX_STATE_PAUSED},
 	{execenv.StateEnded, execdv1.SandboxState_SANDBOX_STATE_ENDED},
 	{execenv.StateDestroying, execdv1.SandboxState_SANDBOX_STATE_DESTROYING},
 }
@@ -97,6 +98,7 @@ func capabilitiesToWire(c execenv.Capabilities) *execdv1.Capabilities {
 		ReadOnlyRoot: c.ReadOnlyRoot,
 
 		DiskBeyondMemory: c.DiskBeyondMemory,
+		Pause:            c.Pause,
 	}
 }
 
@@ -121,6 +123,7 @@ func capabilitiesFromWire(m *execdv1.Capabilities) (execenv.Capabilities, error)
 		ReadOnlyRoot: m.GetReadOnlyRoot(),
 
 		DiskBeyondMemory: m.GetDiskBeyondMemory(),
+		Pause:            m.GetPause(),
 	}, nil
 }
 

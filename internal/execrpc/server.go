@@ -181,6 +181,36 @@ func (s *server) Extend(ctx context.Context, req *connect.Request[execdv1.Extend
 	return connect.NewResponse(&execdv1.ExtendResponse{}), nil
 }
 
+func (s *server) Pause(ctx context.Context, req *connect.Request[execdv1.PauseRequest]) (*connect.Response[execdv1.PauseResponse], error) {
+	keep, err := durationFromWire("keep", req.Msg.GetKeep())
+	if err != nil {
+		return nil, s.fail(ctx, "Pause", err)
+	}
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err == nil {
+		err = sb.Pause(ctx, keep)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "Pause", err)
+	}
+	return connect.NewResponse(&execdv1.PauseResponse{}), nil
+}
+
+func (s *server) Resume(ctx context.Context, req *connect.Request[execdv1.ResumeRequest]) (*connect.Response[execdv1.ResumeResponse], error) {
+	lifetime, err := durationFromWire("lifetime", req.Msg.GetLifetime())
+	if err != nil {
+		return nil, s.fail(ctx, "Resume", err)
+	}
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err == nil {
+		err = sb.Resume(ctx, lifetime)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "Resume", err)
+	}
+	return connect.NewResponse(&execdv1.ResumeResponse{}), nil
+}
+
 func (s *server) GetUsage(ctx context.Context, req *connect.Request[execdv1.GetUsageRequest]) (*connect.Response[execdv1.GetUsageResponse], error) {
 	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
 	if err != nil {

@@ -57,7 +57,7 @@ type stubExec struct {
 func newStub() *stub { return &stub{boxes: map[string]*stubBox{}} }
 
 var stubCapabilities = execenv.Capabilities{
-	Name: "stub", Version: "1", Isolation: execenv.IsolationNone, TTY: true, ReadOnlyRoot: true, DiskBeyondMemory: true,
+	Name: "stub", Version: "1", Isolation: execenv.IsolationNone, TTY: true, ReadOnlyRoot: true, DiskBeyondMemory: true, Pause: true,
 	Enforces: execenv.Enforces{CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true},
 }
 
@@ -143,6 +143,8 @@ func (b *stubBox) Exec(_ context.Context, spec execenv.ExecSpec) (execenv.Exec, 
 }
 
 func (b *stubBox) Extend(context.Context, time.Duration) error { return nil }
+func (b *stubBox) Pause(context.Context, time.Duration) error  { return nil }
+func (b *stubBox) Resume(context.Context, time.Duration) error { return nil }
 
 func (b *stubBox) Execs(context.Context) ([]execenv.ExecInfo, error) { return nil, nil }
 

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ControlFD is the descriptor of init's control connection: one line per
-// request, one per answer.
+// RequestsFD and AnswersFD are the descriptors of init's control connection, two
+// pipes: one line per request, one per answer.
 //
 //	(at start)   ready | error TEXT
 //	enter A N    init moves into the cgroup of slot N of area A, so that the
@@ -27,7 +27,10 @@ import (
 //	usage        ok USED FREE USEDINODES FREEINODES … (for each mount)
 //	refused N    ok DISK INODES PIDS UNSEEN (what was counted for slot N of area x)
 //	account N    ok, then the numbers of "refused N", then those of "usage"
-const ControlFD = 3
+const (
+	RequestsFD = 3
+	AnswersFD  = 5
+)
 
 // Setup says what init prepares.
 type Setup struct {
@@ -56,18 +59,18 @@ const cgroupRoot = "/sys/fs/cgroup"
 // Init sets the sandbox up, gives up every capability, and serves the control
 // connection until it closes. It runs as process 1 and reaps orphans.
 func Init(s Setup) error {
-	control := os.NewFile(ControlFD, "control")
+	requests, answers := os.NewFile(RequestsFD, "requests"), os.NewFile(AnswersFD, "answers")
 	reap()
 	groups, err := prepare(s)
 	if err == nil {
 		err = dropPrivileges()
 	}
 	if err != nil {
-		fmt.Fprintf(control, "error %s\n", oneLine(err))
+		fmt.Fprintf(answers, "error %s\n", oneLine(err))
 		return err
 	}
-	fmt.Fprintln(control, "ready")
-	in := bufio.NewReaderSize(control, 4096)
+	fmt.Fprintln(answers, "ready")
+	in := bufio.NewReaderSize(requests, 4096)
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -77,7 +80,7 @@ func Init(s Setup) error {
 		if err != nil {
 			answer = "error " + oneLine(err)
 		}
-		fmt.Fprintln(control, answer)
+		fmt.Fprintln(answers, answer)
 	}
 }
 
@@ -135,6 +138,10 @@ func (g groups) serve(s Setup, words []string) (string, error) {
 		return "ok", g.enter("init")
 	case len(words) == 1 && words[0] == "usage":
 		return usage(s.Mounts)
+	case len(words) >= 1 && words[0] == "hold":
+		return hold(words[1:])
+	case len(words) == 1 && words[0] == "held":
+		return "ok", checkpointCall(CheckpointDone, 0)
 	case len(words) == 2 && words[0] == "refused":
 		return refused(words[1])
 	case len(words) == 2 && words[0] == "account":

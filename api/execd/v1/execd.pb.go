@@ -172,6 +172,7 @@ const (
 	SandboxState_SANDBOX_STATE_RUNNING     SandboxState = 2
 	SandboxState_SANDBOX_STATE_ENDED       SandboxState = 3
 	SandboxState_SANDBOX_STATE_DESTROYING  SandboxState = 4
+	SandboxState_SANDBOX_STATE_PAUSED      SandboxState = 5
 )
 
 // Enum value maps for SandboxState.
@@ -182,6 +183,7 @@ var (
 		2: "SANDBOX_STATE_RUNNING",
 		3: "SANDBOX_STATE_ENDED",
 		4: "SANDBOX_STATE_DESTROYING",
+		5: "SANDBOX_STATE_PAUSED",
 	}
 	SandboxState_value = map[string]int32{
 		"SANDBOX_STATE_UNSPECIFIED": 0,
@@ -189,6 +191,7 @@ var (
 		"SANDBOX_STATE_RUNNING":     2,
 		"SANDBOX_STATE_ENDED":       3,
 		"SANDBOX_STATE_DESTROYING":  4,
+		"SANDBOX_STATE_PAUSED":      5,
 	}
 )
 
@@ -472,6 +475,7 @@ type Capabilities struct {
 	ReadOnlyRoot     bool                   `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
 	DiskBeyondMemory bool                   `protobuf:"varint,9,opt,name=disk_beyond_memory,json=diskBeyondMemory,proto3" json:"disk_beyond_memory,omitempty"` // a disk limit may be above the memory limit
 	Reports          *Reports               `protobuf:"bytes,10,opt,name=reports,proto3" json:"reports,omitempty"`
+	Pause            bool                   `protobuf:"varint,11,opt,name=pause,proto3" json:"pause,omitempty"` // Pause and Resume work
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -574,6 +578,13 @@ func (x *Capabilities) GetReports() *Reports {
 		return x.Reports
 	}
 	return nil
+}
+
+func (x *Capabilities) GetPause() bool {
+	if x != nil {
+		return x.Pause
+	}
+	return false
 }
 
 // Reports says of which limits it is known that a command has reached them.
@@ -1916,6 +1927,182 @@ func (*ExtendResponse) Descriptor() ([]byte, []int) {
 	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
 }
 
+type PauseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Keep          *durationpb.Duration   `protobuf:"bytes,2,opt,name=keep,proto3" json:"keep,omitempty"` // from now; then it ends
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PauseRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *PauseRequest) GetKeep() *durationpb.Duration {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
+type PauseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
+}
+
+type ResumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Lifetime      *durationpb.Duration   `protobuf:"bytes,2,opt,name=lifetime,proto3" json:"lifetime,omitempty"` // from now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ResumeRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ResumeRequest) GetLifetime() *durationpb.Duration {
+	if x != nil {
+		return x.Lifetime
+	}
+	return nil
+}
+
+type ResumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
+}
+
 type WindowSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cols          uint32                 `protobuf:"varint,1,opt,name=cols,proto3" json:"cols,omitempty"`
@@ -1926,7 +2113,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2125,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2138,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WindowSize) GetCols() uint32 {
@@ -1986,7 +2173,7 @@ type ExecSpec struct {
 
 func (x *ExecSpec) Reset() {
 	*x = ExecSpec{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2185,7 @@ func (x *ExecSpec) String() string {
 func (*ExecSpec) ProtoMessage() {}
 
 func (x *ExecSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2198,7 @@ func (x *ExecSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSpec.ProtoReflect.Descriptor instead.
 func (*ExecSpec) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecSpec) GetId() string {
@@ -2087,7 +2274,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2286,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2299,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecRequest) GetSandboxId() string {
@@ -2138,7 +2325,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2337,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2350,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecResponse) GetExecId() string {
@@ -2183,7 +2370,7 @@ type AttachExecRequest struct {
 
 func (x *AttachExecRequest) Reset() {
 	*x = AttachExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2382,7 @@ func (x *AttachExecRequest) String() string {
 func (*AttachExecRequest) ProtoMessage() {}
 
 func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2395,7 @@ func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttachExecRequest) GetSandboxId() string {
@@ -2233,7 +2420,7 @@ type AttachExecResponse struct {
 
 func (x *AttachExecResponse) Reset() {
 	*x = AttachExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2432,7 @@ func (x *AttachExecResponse) String() string {
 func (*AttachExecResponse) ProtoMessage() {}
 
 func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2445,7 @@ func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
 }
 
 type ListExecsRequest struct {
@@ -2270,7 +2457,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2469,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2482,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -2318,7 +2505,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2517,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2530,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListExecsResponse) GetItem() isListExecsResponse_Item {
@@ -2402,7 +2589,7 @@ type ExecInfo struct {
 
 func (x *ExecInfo) Reset() {
 	*x = ExecInfo{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2601,7 @@ func (x *ExecInfo) String() string {
 func (*ExecInfo) ProtoMessage() {}
 
 func (x *ExecInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2614,7 @@ func (x *ExecInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
 func (*ExecInfo) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecInfo) GetId() string {
@@ -2492,7 +2679,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2691,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2704,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Outcome) GetKind() OutcomeKind {
@@ -2570,7 +2757,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2769,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2782,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Result) GetOutcome() *Outcome {
@@ -2658,7 +2845,7 @@ type OutputRequest struct {
 
 func (x *OutputRequest) Reset() {
 	*x = OutputRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2857,7 @@ func (x *OutputRequest) String() string {
 func (*OutputRequest) ProtoMessage() {}
 
 func (x *OutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2870,7 @@ func (x *OutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputRequest.ProtoReflect.Descriptor instead.
 func (*OutputRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OutputRequest) GetSandboxId() string {
@@ -2721,7 +2908,7 @@ type OutputResponse struct {
 
 func (x *OutputResponse) Reset() {
 	*x = OutputResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2920,7 @@ func (x *OutputResponse) String() string {
 func (*OutputResponse) ProtoMessage() {}
 
 func (x *OutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2933,7 @@ func (x *OutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputResponse.ProtoReflect.Descriptor instead.
 func (*OutputResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OutputResponse) GetEvent() isOutputResponse_Event {
@@ -2818,7 +3005,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +3017,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +3030,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Chunk) GetStream() Stream {
@@ -2875,7 +3062,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3074,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3087,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
 }
 
 // OutputEnd says that the command has ended and every kept byte was sent.
@@ -2914,7 +3101,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3113,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3126,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OutputEnd) GetResult() *Result {
@@ -2959,7 +3146,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3158,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3171,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WaitRequest) GetSandboxId() string {
@@ -3014,7 +3201,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3213,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3226,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WaitResponse) GetEvent() isWaitResponse_Event {
@@ -3094,7 +3281,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3293,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3306,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WriteStdinRequest) GetSandboxId() string {
@@ -3153,7 +3340,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3165,7 +3352,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3178,7 +3365,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WriteStdinResponse) GetWritten() int64 {
@@ -3205,7 +3392,7 @@ type CloseStdinRequest struct {
 
 func (x *CloseStdinRequest) Reset() {
 	*x = CloseStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3404,7 @@ func (x *CloseStdinRequest) String() string {
 func (*CloseStdinRequest) ProtoMessage() {}
 
 func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3417,7 @@ func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinRequest.ProtoReflect.Descriptor instead.
 func (*CloseStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CloseStdinRequest) GetSandboxId() string {
@@ -3255,7 +3442,7 @@ type CloseStdinResponse struct {
 
 func (x *CloseStdinResponse) Reset() {
 	*x = CloseStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3454,7 @@ func (x *CloseStdinResponse) String() string {
 func (*CloseStdinResponse) ProtoMessage() {}
 
 func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3467,7 @@ func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinResponse.ProtoReflect.Descriptor instead.
 func (*CloseStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
 }
 
 type SignalRequest struct {
@@ -3294,7 +3481,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3493,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3506,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SignalRequest) GetSandboxId() string {
@@ -3351,7 +3538,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3550,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3563,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
 }
 
 type KillRequest struct {
@@ -3389,7 +3576,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3588,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3601,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *KillRequest) GetSandboxId() string {
@@ -3439,7 +3626,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3638,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3651,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
 }
 
 type ResizeRequest struct {
@@ -3478,7 +3665,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3677,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3690,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResizeRequest) GetSandboxId() string {
@@ -3535,7 +3722,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3734,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3747,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
 }
 
 type PutArchiveRequest struct {
@@ -3577,7 +3764,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3776,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3789,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3671,7 +3858,7 @@ type PutArchiveTarget struct {
 
 func (x *PutArchiveTarget) Reset() {
 	*x = PutArchiveTarget{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3870,7 @@ func (x *PutArchiveTarget) String() string {
 func (*PutArchiveTarget) ProtoMessage() {}
 
 func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3883,7 @@ func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveTarget.ProtoReflect.Descriptor instead.
 func (*PutArchiveTarget) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PutArchiveTarget) GetSandboxId() string {
@@ -3721,7 +3908,7 @@ type PutArchiveEnd struct {
 
 func (x *PutArchiveEnd) Reset() {
 	*x = PutArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3920,7 @@ func (x *PutArchiveEnd) String() string {
 func (*PutArchiveEnd) ProtoMessage() {}
 
 func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3933,7 @@ func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveEnd.ProtoReflect.Descriptor instead.
 func (*PutArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{60}
 }
 
 type PutArchiveResponse struct {
@@ -3757,7 +3944,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3956,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3969,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{61}
 }
 
 type GetArchiveRequest struct {
@@ -3797,7 +3984,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3996,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +4009,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GetArchiveRequest) GetSandboxId() string {
@@ -3866,7 +4053,7 @@ type GetArchiveResponse struct {
 
 func (x *GetArchiveResponse) Reset() {
 	*x = GetArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4065,7 @@ func (x *GetArchiveResponse) String() string {
 func (*GetArchiveResponse) ProtoMessage() {}
 
 func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4078,7 @@ func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveResponse.ProtoReflect.Descriptor instead.
 func (*GetArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetArchiveResponse) GetPart() isGetArchiveResponse_Part {
@@ -3944,7 +4131,7 @@ type GetArchiveEnd struct {
 
 func (x *GetArchiveEnd) Reset() {
 	*x = GetArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4143,7 @@ func (x *GetArchiveEnd) String() string {
 func (*GetArchiveEnd) ProtoMessage() {}
 
 func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4156,7 @@ func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveEnd.ProtoReflect.Descriptor instead.
 func (*GetArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{60}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetArchiveEnd) GetBytes() int64 {
@@ -3986,7 +4173,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x18api/execd/v1/execd.proto\x12\x12agentdock.execd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n" +
 	"\x05Fault\x121\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1d.agentdock.execd.v1.FaultCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x97\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xad\x03\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12;\n" +
@@ -3998,7 +4185,8 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\x12,\n" +
 	"\x12disk_beyond_memory\x18\t \x01(\bR\x10diskBeyondMemory\x125\n" +
 	"\areports\x18\n" +
-	" \x01(\v2\x1b.agentdock.execd.v1.ReportsR\areports\"a\n" +
+	" \x01(\v2\x1b.agentdock.execd.v1.ReportsR\areports\x12\x14\n" +
+	"\x05pause\x18\v \x01(\bR\x05pause\"a\n" +
 	"\aReports\x12\x12\n" +
 	"\x04pids\x18\x01 \x01(\bR\x04pids\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\bR\x04disk\x12\x16\n" +
@@ -4095,7 +4283,17 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
 	"\blifetime\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\blifetime\"\x10\n" +
-	"\x0eExtendResponse\"4\n" +
+	"\x0eExtendResponse\"\\\n" +
+	"\fPauseRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12-\n" +
+	"\x04keep\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04keep\"\x0f\n" +
+	"\rPauseResponse\"e\n" +
+	"\rResumeRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\blifetime\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\blifetime\"\x10\n" +
+	"\x0eResumeResponse\"4\n" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
@@ -4248,13 +4446,14 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eISOLATION_NONE\x10\x01\x12\x17\n" +
 	"\x13ISOLATION_CONTAINER\x10\x02\x12\x14\n" +
-	"\x10ISOLATION_KERNEL\x10\x03*\x9b\x01\n" +
+	"\x10ISOLATION_KERNEL\x10\x03*\xb5\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_STATE_CREATING\x10\x01\x12\x19\n" +
 	"\x15SANDBOX_STATE_RUNNING\x10\x02\x12\x17\n" +
 	"\x13SANDBOX_STATE_ENDED\x10\x03\x12\x1c\n" +
-	"\x18SANDBOX_STATE_DESTROYING\x10\x04*\xdd\x02\n" +
+	"\x18SANDBOX_STATE_DESTROYING\x10\x04\x12\x18\n" +
+	"\x14SANDBOX_STATE_PAUSED\x10\x05*\xdd\x02\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13OUTCOME_KIND_EXITED\x10\x01\x12\x1a\n" +
@@ -4280,7 +4479,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x022\xcb\r\n" +
+	"\rSTREAM_STDERR\x10\x022\xea\x0e\n" +
 	"\fExecdService\x12j\n" +
 	"\x0fGetCapabilities\x12*.agentdock.execd.v1.GetCapabilitiesRequest\x1a+.agentdock.execd.v1.GetCapabilitiesResponse\x12O\n" +
 	"\x06Create\x12!.agentdock.execd.v1.CreateRequest\x1a\".agentdock.execd.v1.CreateResponse\x12d\n" +
@@ -4289,7 +4488,9 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x04List\x12\x1f.agentdock.execd.v1.ListRequest\x1a .agentdock.execd.v1.ListResponse0\x01\x12R\n" +
 	"\aDestroy\x12\".agentdock.execd.v1.DestroyRequest\x1a#.agentdock.execd.v1.DestroyResponse\x12U\n" +
 	"\bGetUsage\x12#.agentdock.execd.v1.GetUsageRequest\x1a$.agentdock.execd.v1.GetUsageResponse\x12O\n" +
-	"\x06Extend\x12!.agentdock.execd.v1.ExtendRequest\x1a\".agentdock.execd.v1.ExtendResponse\x12I\n" +
+	"\x06Extend\x12!.agentdock.execd.v1.ExtendRequest\x1a\".agentdock.execd.v1.ExtendResponse\x12L\n" +
+	"\x05Pause\x12 .agentdock.execd.v1.PauseRequest\x1a!.agentdock.execd.v1.PauseResponse\x12O\n" +
+	"\x06Resume\x12!.agentdock.execd.v1.ResumeRequest\x1a\".agentdock.execd.v1.ResumeResponse\x12I\n" +
 	"\x04Exec\x12\x1f.agentdock.execd.v1.ExecRequest\x1a .agentdock.execd.v1.ExecResponse\x12[\n" +
 	"\n" +
 	"AttachExec\x12%.agentdock.execd.v1.AttachExecRequest\x1a&.agentdock.execd.v1.AttachExecResponse\x12Z\n" +
@@ -4321,7 +4522,7 @@ func file_api_execd_v1_execd_proto_rawDescGZIP() []byte {
 }
 
 var file_api_execd_v1_execd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_api_execd_v1_execd_proto_goTypes = []any{
 	(FaultCode)(0),                  // 0: agentdock.execd.v1.FaultCode
 	(Isolation)(0),                  // 1: agentdock.execd.v1.Isolation
@@ -4355,45 +4556,49 @@ var file_api_execd_v1_execd_proto_goTypes = []any{
 	(*GetUsageResponse)(nil),        // 29: agentdock.execd.v1.GetUsageResponse
 	(*ExtendRequest)(nil),           // 30: agentdock.execd.v1.ExtendRequest
 	(*ExtendResponse)(nil),          // 31: agentdock.execd.v1.ExtendResponse
-	(*WindowSize)(nil),              // 32: agentdock.execd.v1.WindowSize
-	(*ExecSpec)(nil),                // 33: agentdock.execd.v1.ExecSpec
-	(*ExecRequest)(nil),             // 34: agentdock.execd.v1.ExecRequest
-	(*ExecResponse)(nil),            // 35: agentdock.execd.v1.ExecResponse
-	(*AttachExecRequest)(nil),       // 36: agentdock.execd.v1.AttachExecRequest
-	(*AttachExecResponse)(nil),      // 37: agentdock.execd.v1.AttachExecResponse
-	(*ListExecsRequest)(nil),        // 38: agentdock.execd.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),       // 39: agentdock.execd.v1.ListExecsResponse
-	(*ExecInfo)(nil),                // 40: agentdock.execd.v1.ExecInfo
-	(*Outcome)(nil),                 // 41: agentdock.execd.v1.Outcome
-	(*Result)(nil),                  // 42: agentdock.execd.v1.Result
-	(*OutputRequest)(nil),           // 43: agentdock.execd.v1.OutputRequest
-	(*OutputResponse)(nil),          // 44: agentdock.execd.v1.OutputResponse
-	(*Chunk)(nil),                   // 45: agentdock.execd.v1.Chunk
-	(*Heartbeat)(nil),               // 46: agentdock.execd.v1.Heartbeat
-	(*OutputEnd)(nil),               // 47: agentdock.execd.v1.OutputEnd
-	(*WaitRequest)(nil),             // 48: agentdock.execd.v1.WaitRequest
-	(*WaitResponse)(nil),            // 49: agentdock.execd.v1.WaitResponse
-	(*WriteStdinRequest)(nil),       // 50: agentdock.execd.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),      // 51: agentdock.execd.v1.WriteStdinResponse
-	(*CloseStdinRequest)(nil),       // 52: agentdock.execd.v1.CloseStdinRequest
-	(*CloseStdinResponse)(nil),      // 53: agentdock.execd.v1.CloseStdinResponse
-	(*SignalRequest)(nil),           // 54: agentdock.execd.v1.SignalRequest
-	(*SignalResponse)(nil),          // 55: agentdock.execd.v1.SignalResponse
-	(*KillRequest)(nil),             // 56: agentdock.execd.v1.KillRequest
-	(*KillResponse)(nil),            // 57: agentdock.execd.v1.KillResponse
-	(*ResizeRequest)(nil),           // 58: agentdock.execd.v1.ResizeRequest
-	(*ResizeResponse)(nil),          // 59: agentdock.execd.v1.ResizeResponse
-	(*PutArchiveRequest)(nil),       // 60: agentdock.execd.v1.PutArchiveRequest
-	(*PutArchiveTarget)(nil),        // 61: agentdock.execd.v1.PutArchiveTarget
-	(*PutArchiveEnd)(nil),           // 62: agentdock.execd.v1.PutArchiveEnd
-	(*PutArchiveResponse)(nil),      // 63: agentdock.execd.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),       // 64: agentdock.execd.v1.GetArchiveRequest
-	(*GetArchiveResponse)(nil),      // 65: agentdock.execd.v1.GetArchiveResponse
-	(*GetArchiveEnd)(nil),           // 66: agentdock.execd.v1.GetArchiveEnd
-	nil,                             // 67: agentdock.execd.v1.Spec.LabelsEntry
-	nil,                             // 68: agentdock.execd.v1.Info.LabelsEntry
-	(*durationpb.Duration)(nil),     // 69: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 70: google.protobuf.Timestamp
+	(*PauseRequest)(nil),            // 32: agentdock.execd.v1.PauseRequest
+	(*PauseResponse)(nil),           // 33: agentdock.execd.v1.PauseResponse
+	(*ResumeRequest)(nil),           // 34: agentdock.execd.v1.ResumeRequest
+	(*ResumeResponse)(nil),          // 35: agentdock.execd.v1.ResumeResponse
+	(*WindowSize)(nil),              // 36: agentdock.execd.v1.WindowSize
+	(*ExecSpec)(nil),                // 37: agentdock.execd.v1.ExecSpec
+	(*ExecRequest)(nil),             // 38: agentdock.execd.v1.ExecRequest
+	(*ExecResponse)(nil),            // 39: agentdock.execd.v1.ExecResponse
+	(*AttachExecRequest)(nil),       // 40: agentdock.execd.v1.AttachExecRequest
+	(*AttachExecResponse)(nil),      // 41: agentdock.execd.v1.AttachExecResponse
+	(*ListExecsRequest)(nil),        // 42: agentdock.execd.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),       // 43: agentdock.execd.v1.ListExecsResponse
+	(*ExecInfo)(nil),                // 44: agentdock.execd.v1.ExecInfo
+	(*Outcome)(nil),                 // 45: agentdock.execd.v1.Outcome
+	(*Result)(nil),                  // 46: agentdock.execd.v1.Result
+	(*OutputRequest)(nil),           // 47: agentdock.execd.v1.OutputRequest
+	(*OutputResponse)(nil),          // 48: agentdock.execd.v1.OutputResponse
+	(*Chunk)(nil),                   // 49: agentdock.execd.v1.Chunk
+	(*Heartbeat)(nil),               // 50: agentdock.execd.v1.Heartbeat
+	(*OutputEnd)(nil),               // 51: agentdock.execd.v1.OutputEnd
+	(*WaitRequest)(nil),             // 52: agentdock.execd.v1.WaitRequest
+	(*WaitResponse)(nil),            // 53: agentdock.execd.v1.WaitResponse
+	(*WriteStdinRequest)(nil),       // 54: agentdock.execd.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),      // 55: agentdock.execd.v1.WriteStdinResponse
+	(*CloseStdinRequest)(nil),       // 56: agentdock.execd.v1.CloseStdinRequest
+	(*CloseStdinResponse)(nil),      // 57: agentdock.execd.v1.CloseStdinResponse
+	(*SignalRequest)(nil),           // 58: agentdock.execd.v1.SignalRequest
+	(*SignalResponse)(nil),          // 59: agentdock.execd.v1.SignalResponse
+	(*KillRequest)(nil),             // 60: agentdock.execd.v1.KillRequest
+	(*KillResponse)(nil),            // 61: agentdock.execd.v1.KillResponse
+	(*ResizeRequest)(nil),           // 62: agentdock.execd.v1.ResizeRequest
+	(*ResizeResponse)(nil),          // 63: agentdock.execd.v1.ResizeResponse
+	(*PutArchiveRequest)(nil),       // 64: agentdock.execd.v1.PutArchiveRequest
+	(*PutArchiveTarget)(nil),        // 65: agentdock.execd.v1.PutArchiveTarget
+	(*PutArchiveEnd)(nil),           // 66: agentdock.execd.v1.PutArchiveEnd
+	(*PutArchiveResponse)(nil),      // 67: agentdock.execd.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),       // 68: agentdock.execd.v1.GetArchiveRequest
+	(*GetArchiveResponse)(nil),      // 69: agentdock.execd.v1.GetArchiveResponse
+	(*GetArchiveEnd)(nil),           // 70: agentdock.execd.v1.GetArchiveEnd
+	nil,                             // 71: agentdock.execd.v1.Spec.LabelsEntry
+	nil,                             // 72: agentdock.execd.v1.Info.LabelsEntry
+	(*durationpb.Duration)(nil),     // 73: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 74: google.protobuf.Timestamp
 }
 var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	0,  // 0: agentdock.execd.v1.Fault.code:type_name -> agentdock.execd.v1.FaultCode
@@ -4401,96 +4606,102 @@ var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	9,  // 2: agentdock.execd.v1.Capabilities.enforces:type_name -> agentdock.execd.v1.Enforces
 	8,  // 3: agentdock.execd.v1.Capabilities.reports:type_name -> agentdock.execd.v1.Reports
 	7,  // 4: agentdock.execd.v1.GetCapabilitiesResponse.capabilities:type_name -> agentdock.execd.v1.Capabilities
-	69, // 5: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
+	73, // 5: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
 	13, // 6: agentdock.execd.v1.Spec.env:type_name -> agentdock.execd.v1.EnvVar
 	12, // 7: agentdock.execd.v1.Spec.limits:type_name -> agentdock.execd.v1.Limits
-	67, // 8: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
-	69, // 9: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
+	71, // 8: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
+	73, // 9: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
 	14, // 10: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
 	2,  // 11: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
-	68, // 12: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
+	72, // 12: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
 	12, // 13: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
-	70, // 14: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
-	70, // 15: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
-	41, // 16: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
+	74, // 14: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
+	74, // 15: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
+	45, // 16: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
 	19, // 17: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
 	19, // 18: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
 	24, // 19: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	69, // 20: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
+	73, // 20: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
 	27, // 21: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
-	69, // 22: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
-	13, // 23: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
-	32, // 24: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
-	69, // 25: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
-	4,  // 26: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
-	33, // 27: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
-	40, // 28: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
-	24, // 29: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	70, // 30: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
-	42, // 31: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
-	3,  // 32: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
-	4,  // 33: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
-	41, // 34: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
-	70, // 35: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
-	69, // 36: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
-	27, // 37: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
-	45, // 38: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
-	46, // 39: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	47, // 40: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
-	5,  // 41: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
-	42, // 42: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
-	46, // 43: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	42, // 44: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
-	6,  // 45: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
-	32, // 46: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
-	61, // 47: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
-	62, // 48: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
-	66, // 49: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
-	10, // 50: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
-	15, // 51: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
-	17, // 52: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
-	20, // 53: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
-	22, // 54: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
-	25, // 55: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
-	28, // 56: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
-	30, // 57: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
-	34, // 58: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
-	36, // 59: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
-	38, // 60: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
-	43, // 61: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
-	48, // 62: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
-	50, // 63: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
-	52, // 64: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
-	54, // 65: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
-	56, // 66: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
-	58, // 67: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
-	60, // 68: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
-	64, // 69: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
-	11, // 70: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
-	16, // 71: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
-	18, // 72: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
-	21, // 73: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
-	23, // 74: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
-	26, // 75: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
-	29, // 76: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
-	31, // 77: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
-	35, // 78: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
-	37, // 79: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
-	39, // 80: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
-	44, // 81: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
-	49, // 82: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
-	51, // 83: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
-	53, // 84: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
-	55, // 85: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
-	57, // 86: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
-	59, // 87: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
-	63, // 88: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
-	65, // 89: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
-	70, // [70:90] is the sub-list for method output_type
-	50, // [50:70] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	73, // 22: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
+	73, // 23: agentdock.execd.v1.PauseRequest.keep:type_name -> google.protobuf.Duration
+	73, // 24: agentdock.execd.v1.ResumeRequest.lifetime:type_name -> google.protobuf.Duration
+	13, // 25: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
+	36, // 26: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
+	73, // 27: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
+	4,  // 28: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
+	37, // 29: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
+	44, // 30: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
+	24, // 31: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	74, // 32: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
+	46, // 33: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
+	3,  // 34: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
+	4,  // 35: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
+	45, // 36: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
+	74, // 37: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
+	73, // 38: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
+	27, // 39: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
+	49, // 40: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
+	50, // 41: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	51, // 42: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
+	5,  // 43: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
+	46, // 44: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
+	50, // 45: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	46, // 46: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
+	6,  // 47: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
+	36, // 48: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
+	65, // 49: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
+	66, // 50: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
+	70, // 51: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
+	10, // 52: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
+	15, // 53: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
+	17, // 54: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
+	20, // 55: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
+	22, // 56: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
+	25, // 57: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
+	28, // 58: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
+	30, // 59: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
+	32, // 60: agentdock.execd.v1.ExecdService.Pause:input_type -> agentdock.execd.v1.PauseRequest
+	34, // 61: agentdock.execd.v1.ExecdService.Resume:input_type -> agentdock.execd.v1.ResumeRequest
+	38, // 62: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
+	40, // 63: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
+	42, // 64: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
+	47, // 65: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
+	52, // 66: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
+	54, // 67: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
+	56, // 68: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
+	58, // 69: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
+	60, // 70: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
+	62, // 71: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
+	64, // 72: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
+	68, // 73: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
+	11, // 74: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
+	16, // 75: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
+	18, // 76: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
+	21, // 77: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
+	23, // 78: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
+	26, // 79: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
+	29, // 80: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
+	31, // 81: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
+	33, // 82: agentdock.execd.v1.ExecdService.Pause:output_type -> agentdock.execd.v1.PauseResponse
+	35, // 83: agentdock.execd.v1.ExecdService.Resume:output_type -> agentdock.execd.v1.ResumeResponse
+	39, // 84: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
+	41, // 85: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
+	43, // 86: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
+	48, // 87: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
+	53, // 88: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
+	55, // 89: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
+	57, // 90: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
+	59, // 91: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
+	61, // 92: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
+	63, // 93: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
+	67, // 94: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
+	69, // 95: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
+	74, // [74:96] is the sub-list for method output_type
+	52, // [52:74] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_api_execd_v1_execd_proto_init() }
@@ -4502,26 +4713,26 @@ func file_api_execd_v1_execd_proto_init() {
 		(*ListResponse_Info)(nil),
 		(*ListResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[33].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[37].OneofWrappers = []any{
 		(*ListExecsResponse_Info)(nil),
 		(*ListExecsResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[35].OneofWrappers = []any{}
-	file_api_execd_v1_execd_proto_msgTypes[38].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[39].OneofWrappers = []any{}
+	file_api_execd_v1_execd_proto_msgTypes[42].OneofWrappers = []any{
 		(*OutputResponse_Chunk)(nil),
 		(*OutputResponse_Heartbeat)(nil),
 		(*OutputResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[43].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[47].OneofWrappers = []any{
 		(*WaitResponse_Heartbeat)(nil),
 		(*WaitResponse_Result)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[54].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[58].OneofWrappers = []any{
 		(*PutArchiveRequest_Target)(nil),
 		(*PutArchiveRequest_Data)(nil),
 		(*PutArchiveRequest_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[59].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[63].OneofWrappers = []any{
 		(*GetArchiveResponse_Data)(nil),
 		(*GetArchiveResponse_End)(nil),
 	}
@@ -4531,7 +4742,7 @@ func file_api_execd_v1_execd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_execd_v1_execd_proto_rawDesc), len(file_api_execd_v1_execd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   63,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

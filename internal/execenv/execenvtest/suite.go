@@ -54,6 +54,8 @@ type Harness struct {
 	Leftovers func(t *testing.T, env execenv.Environment) []string
 	// KillInfrastructure ends a sandbox from outside, as a crash would (X10).
 	KillInfrastructure func(t *testing.T, env execenv.Environment, id string)
+	// SpoilPaused changes what a paused sandbox would be resumed from (P13).
+	SpoilPaused func(t *testing.T, env execenv.Environment, id string)
 	// Restart ends the owner of env as kill -9 would and starts a new one
 	// on the same state.
 	Restart func(t *testing.T, env execenv.Environment) execenv.Environment
@@ -85,7 +87,7 @@ type testCase struct {
 func tables() []testCase {
 	var all []testCase
 	for _, table := range [][]testCase{
-		createCases, destroyCases, lifecycleCases, extendCases,
+		createCases, destroyCases, lifecycleCases, extendCases, pauseCases,
 		outcomeCases, notStartedCases, surroundingCases,
 		clockCases, treeCases, limitCases, atLimitCases, execCases,
 		outputCases, inputCases, ttyCases,

@@ -35,6 +35,8 @@ type box struct {
 	outcome  *run.Outcome  // why it ended
 	lifetime *time.Timer
 	expires  time.Time
+	paused   bool
+	spoiled  bool // what it would be resumed from
 	files    *fileSystem
 	procs    map[int]*Proc
 	lastPID  int
@@ -129,6 +131,9 @@ func (b *box) alive(ctx context.Context, what string) error {
 	if b.outcome != nil {
 		return fault.New(fault.Gone, "sandbox %s has ended: %s", b.spec.ID, b.outcome)
 	}
+	if b.paused {
+		return fault.New(fault.Conflict, "cannot %s in sandbox %s: it is paused", what, b.spec.ID)
+	}
 	return nil
 }
 
@@ -154,6 +159,8 @@ func (b *box) info() execenv.Info {
 	case b.outcome != nil:
 		o := *b.outcome
 		info.State, info.Outcome = execenv.StateEnded, &o
+	case b.ready && b.paused:
+		info.State = execenv.StatePaused
 	case b.ready:
 		info.State = execenv.StateRunning
 	}

@@ -22,7 +22,10 @@ type command struct {
 	log     *outlog.Log
 	started time.Time
 	first   *Proc
-	clock   *time.Timer
+	limit   time.Duration
+	clock   *time.Timer // strikes at strikes; left is what is left while it stands still
+	strikes time.Time
+	left    time.Duration
 	hit     map[run.Limit]bool
 	tty     *execenv.WindowSize
 
@@ -68,14 +71,24 @@ func (c *command) start() {
 		c.end(run.Outcome{Kind: run.NotStarted, Evidence: err.Error()})
 		return
 	}
-	limit := b.spec.Limits.WallClock
+	c.limit = b.spec.Limits.WallClock
 	if c.spec.Timeout > 0 {
-		limit = min(limit, c.spec.Timeout)
+		c.limit = min(c.limit, c.spec.Timeout)
 	}
-	c.clock = time.AfterFunc(limit, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		c.end(run.Outcome{Kind: run.WallClock, Evidence: "wall clock limit of " + limit.String() + " passed", LimitsHit: []run.Limit{run.LimitWallClock}})
+	c.left = c.limit
+	c.runClock()
+}
+
+// runClock ends the command when what is left of its time has passed.
+func (c *command) runClock() {
+	c.strikes = time.Now().Add(c.left)
+	c.clock = time.AfterFunc(c.left, func() {
+		c.box.mu.Lock()
+		defer c.box.mu.Unlock()
+		if c.box.paused || time.Now().Before(c.strikes) {
+			return // it struck while it was being stopped
+		}
+		c.end(run.Outcome{Kind: run.WallClock, Evidence: "wall clock limit of " + c.limit.String() + " passed", LimitsHit: []run.Limit{run.LimitWallClock}})
 	})
 }
 
@@ -219,14 +232,24 @@ func (c *command) Signal(ctx context.Context, sig syscall.Signal) error {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
 	if c.result == nil {
+		if c.box.paused {
+			return c.asleep()
+		}
 		c.first.signal(sig)
 	}
 	return nil
 }
 
+func (c *command) asleep() error {
+	return fault.New(fault.Conflict, "command %s is in a sandbox that is paused", c.spec.ID)
+}
+
 func (c *command) Kill(context.Context) error {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
+	if c.result == nil && c.box.paused {
+		return c.asleep()
+	}
 	c.end(run.Outcome{Kind: run.Cancelled, Evidence: "killed by the caller"})
 	return nil
 }
@@ -241,6 +264,8 @@ func (c *command) Resize(ctx context.Context, size execenv.WindowSize) error {
 		return nil
 	case c.tty == nil:
 		return fault.New(fault.Invalid, "command %s has no terminal", c.spec.ID)
+	case c.box.paused:
+		return c.asleep()
 	}
 	*c.tty = size
 	c.first.signal(syscall.SIGWINCH)

@@ -65,6 +65,7 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 		Enforces: execenv.Enforces{CPU: true, Memory: true, PIDs: true, Disk: true, Inodes: true, Output: true, WallClock: true},
 		Reports:  execenv.Reports{PIDs: true, Disk: true, Inodes: true, Output: true},
 		TTY:      true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true, DiskBeyondMemory: true,
+		Pause: true,
 	}
 	if e.cfg.Enforces != nil {
 		caps.Enforces = *e.cfg.Enforces
@@ -235,6 +236,16 @@ func (e *Environment) Lose(id string) {
 	if b != nil {
 		b.end(run.Outcome{Kind: run.InfrastructureLost, Evidence: "sandbox was lost"})
 	}
+}
+
+// Spoil makes what a paused sandbox would be resumed from useless.
+func (e *Environment) Spoil(id string) {
+	e.mu.Lock()
+	b := e.boxes[id]
+	e.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spoiled = true
 }
 
 // Close ends everything at once, as the end of the process would.

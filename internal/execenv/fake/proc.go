@@ -119,7 +119,7 @@ func (p *Proc) enter() {
 			p.box.mu.Unlock()
 		}
 	}()
-	p.await(func() bool { return !p.stopped })
+	p.await(func() bool { return !p.stopped && !p.box.paused })
 }
 
 // await waits, with box.mu held, until cond holds. It unwinds a dead process

@@ -38,6 +38,13 @@ type toolEnd struct {
 
 // helper starts the guest helper in the sandbox, as the unprivileged user.
 func (b *box) helper(args []string, files []*os.File) (transfer.Tool, error) {
+	b.gate.busy.RLock() // until Wait: a transfer cannot be paused
+	started := false
+	defer func() {
+		if !started {
+			b.gate.busy.RUnlock()
+		}
+	}()
 	if err := b.Alive(); err != nil {
 		return nil, err
 	}
@@ -55,6 +62,7 @@ func (b *box) helper(args []string, files []*os.File) (transfer.Tool, error) {
 	case err != nil:
 		return nil, err
 	}
+	started = true
 	t := &tool{box: b, proc: p, ended: make(chan toolEnd, 1)}
 	go func() {
 		status, err := p.wait()
@@ -66,6 +74,7 @@ func (b *box) helper(args []string, files []*os.File) (transfer.Tool, error) {
 // Wait implements transfer.Tool. If a kill does not happen in time, the sandbox is
 // ended.
 func (t *tool) Wait(ctx context.Context) (unix.WaitStatus, error) {
+	defer t.box.gate.busy.RUnlock()
 	var e toolEnd
 	select {
 	case e = <-t.ended:

@@ -4,20 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/agentdock/agentdock/internal/cgroup"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/guest"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -88,16 +87,16 @@ func (b *box) make(ctx context.Context) error {
 	if err := writeBundle(b.dir(), spec); err != nil {
 		return failed(err)
 	}
-	ours, theirs, err := socketpair()
+	ours, theirs, err := newInitPipes()
 	if err != nil {
 		return failed(err)
 	}
-	defer theirs.Close()
-	b.control = answer.NewInit(ours)
+	defer closeFiles(theirs)
+	b.control, b.described = answer.NewInit(ours), spec
 	if err := b.given(ctx); err != nil {
 		return err
 	}
-	if err := b.startSentry(spec, theirs); err != nil {
+	if err := b.startSentry(theirs); err != nil {
 		return failed(err)
 	}
 	if err := b.watch(); err != nil {
@@ -130,21 +129,24 @@ func (b *box) make(ctx context.Context) error {
 
 // startSentry starts the sentry, which waits for a command to start the sandbox,
 // and puts it into the group.
-func (b *box) startSentry(spec *specs.Spec, control *os.File) error {
+//
+// passed are the files it gets, by init's descriptors; they are closed.
+func (b *box) startSentry(passed map[int]*os.File) error {
 	// The kernel gets ready for the move while the sentry starts.
 	defer b.env.hierarchy.KeepReady()()
-	passed := map[int]*os.File{guest.ControlFD: control}
+	defer closeFiles(passed)
+	given := maps.Clone(passed)
 	if b.disk != nil {
-		passed[diskFD] = b.disk.File
+		given[diskFD] = b.disk.File
 	}
 	// Attached: the kernel kills the sentry when this process dies, however it
 	// dies.
 	c, err := container.New(b.env.conf, container.Args{
-		ID: b.Spec.ID, Spec: spec, BundleDir: b.dir(), Attached: true,
-		PassFiles: passed,
+		ID: b.Spec.ID, Spec: b.described, BundleDir: b.dir(), Attached: true,
+		PassFiles: given,
 	})
 	// Theirs alone now, so that ours ends with the sandbox.
-	control.Close()
+	closeFiles(passed)
 	if err != nil {
 		return err
 	}
@@ -228,7 +230,10 @@ func (b *box) watch() error {
 		f.Close()
 		return err
 	}
-	b.process = conn
+	gone := make(chan struct{})
+	b.mu.Lock()
+	b.process, b.gone, b.away = conn, gone, false
+	b.mu.Unlock()
 	go func() {
 		defer f.Close()
 		err := conn.Read(func(fd uintptr) bool {
@@ -239,7 +244,13 @@ func (b *box) watch() error {
 		if err != nil {
 			b.env.log.Error("cannot watch a sandbox", "sandbox", b.Spec.ID, "error", err)
 		}
-		b.end()
+		close(gone)
+		b.mu.Lock()
+		away := b.away
+		b.mu.Unlock()
+		if !away {
+			b.endOnce.Do(b.end)
+		}
 	}()
 	return nil
 }

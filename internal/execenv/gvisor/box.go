@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/sandbox"
 
@@ -28,7 +29,11 @@ type box struct {
 	user  uint32 // of the host
 	group *cgroup.Group
 
-	freeMu    sync.Mutex // one attempt to free at a time
+	// described is what gVisor was told of the sandbox; set before it is made.
+	described *specs.Spec
+
+	// turn is for one Pause, Resume or attempt to free at a time.
+	turn      sync.Mutex
 	container *container.Container
 	// process is the sentry's descriptor, which no other process can take over
 	// as it can a pid; once it is set, the sandbox's end will be known.
@@ -40,8 +45,17 @@ type box struct {
 	watching sync.WaitGroup
 
 	startMu sync.Mutex // see startText
+	gate    gate       // before sentry and control
+	// While it is paused: its state, and the programs' ends of its commands' files.
+	saved   *stateImage
+	held    map[int]*os.File
+	endOnce sync.Once
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// gone is closed when the process is; away says that it was put away then, and
+	// that the sandbox goes on.
+	gone      chan struct{}
+	away      bool
 	abandoned string // why the sandbox was given up here, if it was
 	slots     slots
 	// counted is what was refused in each slot before it was last free.
@@ -58,9 +72,18 @@ func newBox(e *Environment, spec execenv.Spec, image, digest string) *box {
 		group:   e.hierarchy.Group(filepath.Join(e.group, spec.ID)),
 		counted: map[int]answer.Refusals{},
 	}
-	b.Sandbox = lifecycle.NewSandbox(spec, func() { b.abandon("its lifetime has passed") })
+	b.Sandbox = lifecycle.NewSandbox(spec, b.expire)
 	b.SetDigest(digest)
 	return b
+}
+
+// expire ends a sandbox whose lifetime has passed.
+func (b *box) expire() {
+	if b.Awake() != nil {
+		b.endPaused()
+		return
+	}
+	b.abandon("its lifetime has passed")
 }
 
 func (b *box) dir() string { return filepath.Join(b.env.sandboxesDir(), b.Spec.ID) }
@@ -84,9 +107,12 @@ func (b *box) end() {
 // Free implements lifecycle.Box.
 func (b *box) Free() error {
 	b.GiveUp()
-	b.freeMu.Lock()
-	defer b.freeMu.Unlock()
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	b.StopClock()
+	if err := b.dropState(); err != nil {
+		return fault.Wrap(fault.Internal, err, "cannot remove the state of sandbox %s", b.Spec.ID)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
 	var errs []error

@@ -15,10 +15,32 @@ import (
 
 // call asks the sentry one thing: see answer.Call. gVisor's own client is used to
 // start a sandbox and not after that.
+//
+// A call waits while the sandbox is paused.
 func (b *box) call(method string, patience time.Duration, arg any, files []*os.File, result any) error {
+	leave, err := b.gate.pass(b.Ended())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return b.ask(method, patience, arg, files, result)
+}
+
+// request asks init one thing, and waits while the sandbox is paused.
+func (b *box) request(line string) ([]string, error) {
+	leave, err := b.gate.pass(b.Ended())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return b.control.Request(line)
+}
+
+// ask is call for whoever has the gate.
+func (b *box) ask(method string, patience time.Duration, arg any, files []*os.File, result any) error {
 	path := b.sentry.GetControlSocketPath()
 	if path == "" {
-		return errors.New("the sandbox's kernel has no control socket any more")
+		return errNoSocket
 	}
 	err := answer.Call(path, method, patience, arg, files, result)
 	var refused *answer.Refused
@@ -40,6 +62,8 @@ func (b *box) execute(args *control.ExecArgs) (pid int32, err error) {
 	err = b.call(boot.ContMgrExecuteAsync, answer.Timeout, args, args.Files, &pid)
 	return pid, err
 }
+
+var errNoSocket = errors.New("the sandbox's kernel has no control socket any more")
 
 // readGroupFile and writeGroupFile work on the cgroups inside the sandbox.
 func (b *box) readGroupFile(file control.CgroupControlFile) (string, error) {

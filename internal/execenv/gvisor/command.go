@@ -10,6 +10,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
 	"github.com/agentdock/agentdock/internal/execenv/lifecycle"
+	"github.com/agentdock/agentdock/internal/execenv/stdio"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -19,6 +20,10 @@ type program struct {
 	cmd  *lifecycle.Command
 	box  *box
 	proc *process // nil if it could not be started
+	// files are its standard files, and keys those by which the sandbox's kernel
+	// finds its ends of them again: see survival.
+	files *stdio.Files
+	keys  []uint64
 
 	status  unix.WaitStatus // set once it has ended
 	refused answer.Refusals // set once nothing is left of it
@@ -40,6 +45,7 @@ func (p *program) start() {
 		p.cmd.Fail(fault.Wrap(fault.Internal, err, "cannot start the command"))
 		return
 	}
+	p.files, p.keys = files, fileKeys(files.Theirs)
 	p.proc, err = p.box.start(launch{
 		area: programs, argv: p.cmd.Spec.Argv, env: execenv.Environ(p.box.Spec, p.cmd.Spec), dir: dir,
 		files: files.Theirs, tty: p.cmd.Spec.TTY != nil,

@@ -27,6 +27,7 @@ func TestContract(t *testing.T) {
 		Image:              "bare",
 		Leftovers:          leftovers,
 		KillInfrastructure: killSentry,
+		SpoilPaused:        spoilPaused,
 		Restart:            restart,
 		FailCreate:         failCreate,
 		FailDestroy:        failDestroy,
@@ -154,6 +155,23 @@ func killSentry(t *testing.T, env execenv.Environment, id string) {
 		t.Fatalf("sandbox %s does not exist", id)
 	}
 	if err := unix.Kill(b.sentry.Getpid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoilPaused changes one bit of a state in the middle of it.
+func spoilPaused(t *testing.T, env execenv.Environment, id string) {
+	b, ok := inner(env).boxes.Find(id)
+	if !ok {
+		t.Fatalf("sandbox %s does not exist", id)
+	}
+	f := b.saved.file
+	at, one := b.saved.bytes/2, make([]byte, 1)
+	if _, err := f.ReadAt(one, at); err != nil {
+		t.Fatal(err)
+	}
+	one[0] ^= 1
+	if _, err := f.WriteAt(one, at); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -50,8 +50,8 @@ type Config struct {
 	// CgroupParent is the group in which this Environment makes its own;
 	// "agentdock" if empty.
 	CgroupParent string
-	// Disk says where and how much of a disk workspaces that are larger than
-	// memory may take. Its Dir may be shared; StateDir if empty.
+	// Disk says where and how much of a disk paused sandboxes, and workspaces that
+	// are larger than memory, may take. Its Dir may be shared; StateDir if empty.
 	Disk   backing.Config
 	Logger *slog.Logger
 }
@@ -236,7 +236,7 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 		},
 		Reports: execenv.Reports{PIDs: true, Disk: true, Inodes: true, Output: true},
 		TTY:     true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
-		DiskBeyondMemory: e.disk != nil,
+		DiskBeyondMemory: e.disk != nil, Pause: e.disk != nil,
 	}
 }
 

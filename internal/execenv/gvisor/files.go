@@ -1,11 +1,15 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentdock/agentdock/internal/guest"
 )
 
 // rawFile reads a descriptor that somebody else owns.
@@ -62,14 +66,34 @@ func checkStdio() error {
 	return nil
 }
 
-// socketpair makes a pair of connected stream sockets. The first is ours.
-func socketpair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// initPipes is our end of the connection to a sandbox's init. It is two pipes
+// because a socket of the host cannot be put into a checkpoint.
+type initPipes struct{ answers, requests *os.File }
+
+// newInitPipes returns our end, and init's files by their descriptors.
+func newInitPipes() (ours *initPipes, theirs map[int]*os.File, err error) {
+	requestsRead, requestsWrite, err := os.Pipe()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a socket pair: %w", err)
+		return nil, nil, fmt.Errorf("cannot make a pipe: %w", err)
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		return nil, nil, err
+	answersRead, answersWrite, err := os.Pipe()
+	if err != nil {
+		requestsRead.Close()
+		requestsWrite.Close()
+		return nil, nil, fmt.Errorf("cannot make a pipe: %w", err)
 	}
-	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control in the sandbox"), nil
+	return &initPipes{answers: answersRead, requests: requestsWrite},
+		map[int]*os.File{guest.RequestsFD: requestsRead, guest.AnswersFD: answersWrite}, nil
+}
+
+func (p *initPipes) Read(b []byte) (int, error)         { return p.answers.Read(b) }
+func (p *initPipes) Write(b []byte) (int, error)        { return p.requests.Write(b) }
+func (p *initPipes) SetReadDeadline(t time.Time) error  { return p.answers.SetReadDeadline(t) }
+func (p *initPipes) SetWriteDeadline(t time.Time) error { return p.requests.SetWriteDeadline(t) }
+func (p *initPipes) Close() error                       { return errors.Join(p.answers.Close(), p.requests.Close()) }
+
+func closeFiles(files map[int]*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }

@@ -17,6 +17,8 @@ func adapt(table *kernel.SyscallTable, disk *os.File) {
 	refuseAttributes(table)
 	counted := &refusals{slots: map[string]*refusalCounts{}}
 	counted.count(table)
+	theSurvival.refused = counted
+	theSurvival.provide(table)
 	if disk != nil {
 		provideDisk(table, newDiskFilesystem(disk))
 	}

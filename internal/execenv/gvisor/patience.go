@@ -41,6 +41,10 @@ func (b *box) insist(what string, f func() error) error {
 				return nil
 			}
 		case <-tick.C:
+			if b.gate.isClosed() { // nothing is asked of a sandbox that is paused
+				p = b.newPatience()
+				continue
+			}
 			if err = p.over(); err == nil {
 				continue
 			}

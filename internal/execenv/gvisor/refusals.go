@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"encoding/json"
+	"maps"
 	"path"
 	"strconv"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+	"gvisor.dev/gvisor/pkg/state"
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor/answer"
@@ -207,6 +210,31 @@ func (r *refusals) of(slot string) *refusalCounts {
 		r.slots[slot] = c
 	}
 	return c
+}
+
+// dump is all that was counted, for load.
+func (r *refusals) dump() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text, _ := json.Marshal(countedRefusals{r.slots, r.pids})
+	return string(text)
+}
+
+// load takes over what another one had counted.
+func (r *refusals) load(text string) {
+	var c countedRefusals
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		state.Failf("cannot read what was refused before the checkpoint: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.slots, c.Slots)
+	r.pids = c.PIDs
+}
+
+type countedRefusals struct {
+	Slots map[string]*refusalCounts
+	PIDs  int64
 }
 
 // read is the system call guest.RefusalsCall.

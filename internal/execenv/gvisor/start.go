@@ -101,6 +101,9 @@ const helperPIDs = 32
 // startBytes starts a command through the guest helper, which gets it encoded
 // and then becomes the program.
 func (b *box) startBytes(l launch) (*process, error) {
+	// The helper's pipe is not one that is kept over a pause.
+	b.gate.busy.RLock()
+	defer b.gate.busy.RUnlock()
 	if l.area == programs && b.Spec.Limits.PIDs < helperPIDs {
 		return nil, fault.New(fault.Invalid, "a command that is not UTF-8 needs a process limit of at least %d", helperPIDs)
 	}
@@ -154,6 +157,10 @@ func (b *box) startBytes(l launch) (*process, error) {
 // The program runs while init is still on its way back.
 func (b *box) startText(l launch) (*process, error) {
 	b.startMu.Lock()
+	if err := b.Alive(); err != nil {
+		b.startMu.Unlock()
+		return nil, err
+	}
 	p, err := b.enterSlot(l.area)
 	if err != nil {
 		b.startMu.Unlock()
@@ -186,7 +193,7 @@ func (b *box) enterSlot(in area) (*process, error) {
 	p := &process{box: b, slot: slot, area: in, left: make(chan struct{})}
 	p.before, p.after = b.counted[slot], b.counted[slot]
 	b.mu.Unlock()
-	if _, err := b.control.Request(fmt.Sprintf("enter %s %d", in, slot)); err != nil {
+	if _, err := b.request(fmt.Sprintf("enter %s %d", in, slot)); err != nil {
 		p.release()
 		var refused *answer.InitError
 		if errors.As(err, &refused) && strings.Contains(refused.Answer, unix.EAGAIN.Error()) {
@@ -205,7 +212,7 @@ func (b *box) enterSlot(in area) (*process, error) {
 // that does not work, nothing can go on in the sandbox.
 func (p *process) leave() {
 	defer close(p.left)
-	if _, p.leaveErr = p.box.control.Request("leave"); p.leaveErr != nil {
+	if _, p.leaveErr = p.box.request("leave"); p.leaveErr != nil {
 		p.box.abandon(fmt.Sprintf("its init does not answer: %v", p.leaveErr))
 	}
 }
@@ -238,10 +245,20 @@ func (b *box) executeIn(l launch) (pid int32, err error) {
 func (p *process) wait() (unix.WaitStatus, error) {
 	var status unix.WaitStatus
 	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.box.Spec.ID}
-	if err := p.box.call(boot.ContMgrWaitPID, answer.ForEver, args, nil, &status); err != nil {
-		return 0, err
+	for {
+		at, err := p.box.whereabouts()
+		if err != nil {
+			return 0, err
+		}
+		err = answer.Call(at.socket, boot.ContMgrWaitPID, answer.ForEver, args, nil, &status)
+		if err == nil {
+			return status, answer.CheckStatus(status)
+		}
+		// The kernel that was asked may have been put away, and not the sandbox.
+		if now, lost := p.box.whereabouts(); lost != nil || now.era == at.era {
+			return 0, fmt.Errorf("asking the sandbox's kernel for the end of a process: %w", err)
+		}
 	}
-	return status, answer.CheckStatus(status)
 }
 
 // signal sends a signal to the process, or to the terminal's foreground group.
@@ -313,7 +330,7 @@ func (p *process) release() {
 
 // refusals reads what was counted for its slot since the sandbox began.
 func (p *process) refusals() (answer.Refusals, error) {
-	words, err := p.box.control.Request(fmt.Sprintf("refused %d", p.slot))
+	words, err := p.box.request(fmt.Sprintf("refused %d", p.slot))
 	if err != nil {
 		return answer.Refusals{}, err
 	}
@@ -322,7 +339,7 @@ func (p *process) refusals() (answer.Refusals, error) {
 
 // account reads the same and what the sandbox's files take, in one question.
 func (p *process) account() (answer.Refusals, []answer.Place, error) {
-	words, err := p.box.control.Request(fmt.Sprintf("account %d", p.slot))
+	words, err := p.box.request(fmt.Sprintf("account %d", p.slot))
 	if err != nil {
 		return answer.Refusals{}, nil, err
 	}
@@ -343,7 +360,7 @@ func (b *box) usage() (run.Usage, error) {
 	if err != nil {
 		return run.Usage{}, b.lost(err)
 	}
-	words, err := b.control.Request("usage")
+	words, err := b.request("usage")
 	if err != nil {
 		return run.Usage{}, b.lost(err)
 	}
@@ -365,6 +382,13 @@ func (b *box) abandon(reason string) {
 		b.abandoned = reason
 	}
 	b.mu.Unlock()
-	// An error says that it is gone already.
-	_ = b.process.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	b.kill()
+}
+
+// kill kills the sandbox's kernel. An error says that it is gone already.
+func (b *box) kill() {
+	b.mu.Lock()
+	process := b.process
+	b.mu.Unlock()
+	_ = process.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 }

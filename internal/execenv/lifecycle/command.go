@@ -44,7 +44,7 @@ type Command struct {
 	startErr  error         // set before begun is closed
 	startTime time.Time
 	program   Program // nil if there was nothing to run
-	clock     *time.Timer
+	clock     stopwatch
 	stdin     stdio.Input
 
 	ended chan struct{} // closed once the first process has ended
@@ -60,7 +60,7 @@ var _ execenv.Exec = (*Command)(nil)
 // Arm makes a program that may run from now on end at the command's limit.
 func (c *Command) Arm(p Program) {
 	c.program = p
-	c.clock = time.AfterFunc(c.Limit, func() { c.End(run.WallClock) })
+	c.clock.begin(c.Limit, func() { c.End(run.WallClock) })
 }
 
 // Follow takes a command whose program is armed and runs to its end, and returns
@@ -70,7 +70,7 @@ func (c *Command) Follow(files *stdio.Files, typing func([]byte) (int, error)) {
 	go func() {
 		readers := files.Read(c.Log)
 		lost := c.program.Wait()
-		c.clock.Stop()
+		c.clock.stop()
 		close(c.ended)
 		if lost == nil {
 			c.program.Clear()
@@ -94,9 +94,7 @@ func (c *Command) Fail(err error) {
 // Finish is the end of a command, also of one whose program was never there to be
 // followed.
 func (c *Command) Finish(outcome run.Outcome, usage run.Usage) {
-	if c.clock != nil {
-		c.clock.Stop()
-	}
+	c.clock.stop()
 	c.Log.Close()
 	c.mu.Lock()
 	c.result = execenv.Result{
@@ -185,6 +183,9 @@ func (c *Command) Signal(ctx context.Context, sig syscall.Signal) error {
 	if c.over() {
 		return nil
 	}
+	if err := c.sandbox.Awake(); err != nil {
+		return err
+	}
 	err := await(ctx, func() error { return c.program.Signal(sig) })
 	switch {
 	case err == nil || c.over():
@@ -199,6 +200,9 @@ func (c *Command) Signal(ctx context.Context, sig syscall.Signal) error {
 func (c *Command) Kill(ctx context.Context) error {
 	if c.over() {
 		return nil
+	}
+	if err := c.sandbox.Awake(); err != nil {
+		return err
 	}
 	err := await(ctx, func() error {
 		c.End(run.Cancelled)
@@ -233,6 +237,9 @@ func (c *Command) Resize(_ context.Context, size execenv.WindowSize) error {
 	}
 	if c.over() {
 		return nil
+	}
+	if err := c.sandbox.Awake(); err != nil {
+		return err
 	}
 	if err := c.stdin.Resize(size); err != nil {
 		return err

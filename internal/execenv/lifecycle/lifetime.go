@@ -22,7 +22,7 @@ func (s *Sandbox) live(until time.Time) {
 // the sandbox was extended comes too early, and another one is set.
 func (s *Sandbox) strike() {
 	s.mu.Lock()
-	if s.state != execenv.StateRunning || time.Now().Before(s.expires) {
+	if s.state != execenv.StateRunning && s.state != execenv.StatePaused || time.Now().Before(s.expires) {
 		s.mu.Unlock()
 		return
 	}

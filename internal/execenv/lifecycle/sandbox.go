@@ -109,7 +109,7 @@ func (s *Sandbox) End(certain *run.Outcome, otherwise run.Outcome) {
 	default:
 		s.outcome = &otherwise
 	}
-	if s.state == execenv.StateRunning {
+	if s.state == execenv.StateRunning || s.state == execenv.StatePaused {
 		s.state = execenv.StateEnded
 	}
 	close(s.ended)
@@ -183,13 +183,16 @@ func (s *Sandbox) known() error {
 	return nil
 }
 
-// Alive fails with Gone unless commands can run.
+// Alive fails with Gone unless commands can run, and with Conflict if they could
+// when the sandbox is resumed.
 func (s *Sandbox) Alive() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.state {
 	case execenv.StateRunning:
 		return nil
+	case execenv.StatePaused:
+		return fault.New(fault.Conflict, "sandbox %s is paused; resume it first", s.Spec.ID)
 	case execenv.StateEnded:
 		return fault.New(fault.Gone, "sandbox %s has ended: %s", s.Spec.ID, s.outcome.Kind)
 	default:

@@ -71,23 +71,34 @@ func OpenTerminal(size execenv.WindowSize) (master, slave *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var peer uintptr
 	err = WithFD(master, func(fd int) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 			return err
 		}
-		var errno unix.Errno
-		const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-		if peer, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags); errno != 0 {
-			return errno
-		}
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, winsize(size))
 	})
+	if err == nil {
+		slave, err = OpenPeer(master)
+	}
 	if err != nil {
 		master.Close()
 		return nil, nil, err
 	}
-	return master, os.NewFile(peer, "terminal"), nil
+	return master, slave, nil
+}
+
+// OpenPeer opens the program's end of a terminal, once more if it had it before.
+func OpenPeer(master *os.File) (slave *os.File, err error) {
+	err = WithFD(master, func(fd int) error {
+		const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags)
+		if errno != 0 {
+			return errno
+		}
+		slave = os.NewFile(peer, "terminal")
+		return nil
+	})
+	return slave, err
 }
 
 func winsize(size execenv.WindowSize) *unix.Winsize {

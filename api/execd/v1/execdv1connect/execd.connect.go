@@ -69,6 +69,10 @@ const (
 	ExecdServiceGetUsageProcedure = "/agentdock.execd.v1.ExecdService/GetUsage"
 	// ExecdServiceExtendProcedure is the fully-qualified name of the ExecdService's Extend RPC.
 	ExecdServiceExtendProcedure = "/agentdock.execd.v1.ExecdService/Extend"
+	// ExecdServicePauseProcedure is the fully-qualified name of the ExecdService's Pause RPC.
+	ExecdServicePauseProcedure = "/agentdock.execd.v1.ExecdService/Pause"
+	// ExecdServiceResumeProcedure is the fully-qualified name of the ExecdService's Resume RPC.
+	ExecdServiceResumeProcedure = "/agentdock.execd.v1.ExecdService/Resume"
 	// ExecdServiceExecProcedure is the fully-qualified name of the ExecdService's Exec RPC.
 	ExecdServiceExecProcedure = "/agentdock.execd.v1.ExecdService/Exec"
 	// ExecdServiceAttachExecProcedure is the fully-qualified name of the ExecdService's AttachExec RPC.
@@ -123,6 +127,10 @@ type ExecdServiceClient interface {
 	// Extend moves the end of a sandbox's lifetime (P9).
 	// Errors: INVALID, NOT_FOUND, GONE.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
+	// Pause takes a sandbox out of memory, Resume brings it back (P10).
+	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED, UNSUPPORTED.
+	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
@@ -221,6 +229,18 @@ func NewExecdServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(execdServiceMethods.ByName("Extend")),
 			connect.WithClientOptions(opts...),
 		),
+		pause: connect.NewClient[v1.PauseRequest, v1.PauseResponse](
+			httpClient,
+			baseURL+ExecdServicePauseProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("Pause")),
+			connect.WithClientOptions(opts...),
+		),
+		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+			httpClient,
+			baseURL+ExecdServiceResumeProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("Resume")),
+			connect.WithClientOptions(opts...),
+		),
 		exec: connect.NewClient[v1.ExecRequest, v1.ExecResponse](
 			httpClient,
 			baseURL+ExecdServiceExecProcedure,
@@ -306,6 +326,8 @@ type execdServiceClient struct {
 	destroy         *connect.Client[v1.DestroyRequest, v1.DestroyResponse]
 	getUsage        *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
 	extend          *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	pause           *connect.Client[v1.PauseRequest, v1.PauseResponse]
+	resume          *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
 	exec            *connect.Client[v1.ExecRequest, v1.ExecResponse]
 	attachExec      *connect.Client[v1.AttachExecRequest, v1.AttachExecResponse]
 	listExecs       *connect.Client[v1.ListExecsRequest, v1.ListExecsResponse]
@@ -358,6 +380,16 @@ func (c *execdServiceClient) GetUsage(ctx context.Context, req *connect.Request[
 // Extend calls agentdock.execd.v1.ExecdService.Extend.
 func (c *execdServiceClient) Extend(ctx context.Context, req *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
 	return c.extend.CallUnary(ctx, req)
+}
+
+// Pause calls agentdock.execd.v1.ExecdService.Pause.
+func (c *execdServiceClient) Pause(ctx context.Context, req *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error) {
+	return c.pause.CallUnary(ctx, req)
+}
+
+// Resume calls agentdock.execd.v1.ExecdService.Resume.
+func (c *execdServiceClient) Resume(ctx context.Context, req *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return c.resume.CallUnary(ctx, req)
 }
 
 // Exec calls agentdock.execd.v1.ExecdService.Exec.
@@ -448,6 +480,10 @@ type ExecdServiceHandler interface {
 	// Extend moves the end of a sandbox's lifetime (P9).
 	// Errors: INVALID, NOT_FOUND, GONE.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
+	// Pause takes a sandbox out of memory, Resume brings it back (P10).
+	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED, UNSUPPORTED.
+	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
@@ -542,6 +578,18 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(execdServiceMethods.ByName("Extend")),
 		connect.WithHandlerOptions(opts...),
 	)
+	execdServicePauseHandler := connect.NewUnaryHandler(
+		ExecdServicePauseProcedure,
+		svc.Pause,
+		connect.WithSchema(execdServiceMethods.ByName("Pause")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execdServiceResumeHandler := connect.NewUnaryHandler(
+		ExecdServiceResumeProcedure,
+		svc.Resume,
+		connect.WithSchema(execdServiceMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
 	execdServiceExecHandler := connect.NewUnaryHandler(
 		ExecdServiceExecProcedure,
 		svc.Exec,
@@ -632,6 +680,10 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 			execdServiceGetUsageHandler.ServeHTTP(w, r)
 		case ExecdServiceExtendProcedure:
 			execdServiceExtendHandler.ServeHTTP(w, r)
+		case ExecdServicePauseProcedure:
+			execdServicePauseHandler.ServeHTTP(w, r)
+		case ExecdServiceResumeProcedure:
+			execdServiceResumeHandler.ServeHTTP(w, r)
 		case ExecdServiceExecProcedure:
 			execdServiceExecHandler.ServeHTTP(w, r)
 		case ExecdServiceAttachExecProcedure:
@@ -695,6 +747,14 @@ func (UnimplementedExecdServiceHandler) GetUsage(context.Context, *connect.Reque
 
 func (UnimplementedExecdServiceHandler) Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Extend is not implemented"))
+}
+
+func (UnimplementedExecdServiceHandler) Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Pause is not implemented"))
+}
+
+func (UnimplementedExecdServiceHandler) Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Resume is not implemented"))
 }
 
 func (UnimplementedExecdServiceHandler) Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error) {

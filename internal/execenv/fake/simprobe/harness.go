@@ -44,6 +44,9 @@ func Harness(wrap func(t *testing.T, env execenv.Environment) execenv.Environmen
 		KillInfrastructure: func(_ *testing.T, env execenv.Environment, id string) {
 			fakeIn(env).Lose(id)
 		},
+		SpoilPaused: func(_ *testing.T, env execenv.Environment, id string) {
+			fakeIn(env).Spoil(id)
+		},
 		// What is only in memory ends with its owner: nothing is left.
 		Restart: func(t *testing.T, env execenv.Environment) execenv.Environment {
 			fakeIn(env).Close()

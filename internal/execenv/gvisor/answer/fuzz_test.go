@@ -128,7 +128,7 @@ func TestALateAnswerIsNotTheNextOnes(t *testing.T) {
 	c := NewInit(ours)
 	defer c.Close()
 	// A request that times out, and whose answer then comes.
-	if err := c.file.SetReadDeadline(time.Unix(1, 0)); err != nil {
+	if err := c.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	c.broken = os.ErrDeadlineExceeded

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -17,16 +17,23 @@ const Timeout = 20 * time.Second
 // Init is the connection to the init process in a sandbox.
 type Init struct {
 	mu   sync.Mutex
-	file *os.File
+	conn Conn
 	in   *bufio.Reader
 	// broken is set once a request has gone without its answer. The answer may
 	// still come, and would be taken for the next request's.
 	broken error
 }
 
+// Conn is our end of the connection.
+type Conn interface {
+	io.ReadWriteCloser
+	SetReadDeadline(t time.Time) error
+	SetWriteDeadline(t time.Time) error
+}
+
 // NewInit takes over our end of the connection.
-func NewInit(f *os.File) *Init {
-	return &Init{file: f, in: bufio.NewReaderSize(f, 4096)}
+func NewInit(c Conn) *Init {
+	return &Init{conn: c, in: bufio.NewReaderSize(c, 4096)}
 }
 
 // Ready waits for init to have set the sandbox up.
@@ -68,10 +75,10 @@ func (c *Init) exchange(line string) (answer string, err error) {
 		return "", errors.New("the sandbox's init said more than it was asked")
 	}
 	deadline := time.Now().Add(Timeout)
-	if err := c.file.SetWriteDeadline(deadline); err != nil {
+	if err := c.conn.SetWriteDeadline(deadline); err != nil {
 		return "", err
 	}
-	if _, err := c.file.WriteString(line + "\n"); err != nil {
+	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
 		return "", fmt.Errorf("cannot reach the sandbox's init: %w", err)
 	}
 	return c.read(deadline)
@@ -85,7 +92,7 @@ func (e *InitError) Error() string {
 }
 
 func (c *Init) read(deadline time.Time) (string, error) {
-	if err := c.file.SetReadDeadline(deadline); err != nil {
+	if err := c.conn.SetReadDeadline(deadline); err != nil {
 		return "", err
 	}
 	line, err := c.in.ReadSlice('\n')
@@ -96,4 +103,4 @@ func (c *Init) read(deadline time.Time) (string, error) {
 }
 
 // Close ends the connection.
-func (c *Init) Close() { c.file.Close() }
+func (c *Init) Close() { c.conn.Close() }

@@ -133,6 +133,54 @@ func (s *Store) Take(bytes int64) (*File, error) {
 	return f, nil
 }
 
+// TakeGrowing makes a file that takes room as it is written, each byte after Grow
+// has found that there is room for it.
+func (s *Store) TakeGrowing() (*File, error) {
+	file, err := s.unnamed()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &File{File: file, store: s, held: true}
+	s.files[f] = struct{}{}
+	return f, nil
+}
+
+// Grow makes room for bytes that are to be written now. It fails with Exhausted.
+func (f *File) Grow(bytes int64) error {
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	disk, err := s.room()
+	if err != nil {
+		return err
+	}
+	given, promised := bytes, bytes
+	for other := range s.files {
+		given += other.bytes
+		if !other.held {
+			promised += other.bytes
+		}
+	}
+	if s.cfg.Total > 0 && given > s.cfg.Total {
+		return fault.New(fault.Exhausted, "workspaces and paused sandboxes on disk would take %d bytes together, more than this service's limit of %d; destroy sandboxes",
+			given, s.cfg.Total)
+	}
+	if disk.free-promised < s.cfg.KeepFree {
+		return fault.New(fault.Exhausted, "the host has no room on disk")
+	}
+	f.bytes += bytes
+	return nil
+}
+
+// Size is how much was set aside.
+func (f *File) Size() int64 {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	return f.bytes
+}
+
 // room is what a file system has, empty and now, for those who are not root of
 // the host: what it keeps back for root is not handed out.
 type room struct{ whole, free int64 }
