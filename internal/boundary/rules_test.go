@@ -149,11 +149,17 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/compat/..."},
-		Ours: []string{"./internal/compat/...", "./internal/httpapi", "./internal/live", "./internal/livefiles", "./internal/guest/filewire",
+		Ours: []string{"./internal/compat/...", "./internal/httpapi", "./internal/live", "./internal/livefiles", "./internal/interpreter", "./internal/guest/filewire",
 			"./internal/control", "./internal/store", "./internal/tenant", "./internal/run", "./internal/fault", "./internal/execenv"},
 		SDKs:     []string{anySDK},
 		NeverStd: []string{"database/sql/...", "os/..."},
 		Reason:   "clients of others get what the use cases give, through the same gate, and nothing else",
+	},
+	{
+		Packages: []string{"./internal/interpreter"},
+		Ours:     []string{"./internal/guest/filewire"},
+		NeverStd: []string{"net/...", "os/..."},
+		Reason:   "every way in speaks to the same interpreter, so it knows none of them",
 	},
 	{
 		Packages: []string{"./internal/guest/filewire"},

@@ -1,10 +1,8 @@
 package e2b
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,40 +12,8 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/guest/filewire"
+	"github.com/agentdock/agentdock/internal/interpreter"
 )
-
-// maxEvent bounds one event of an execution, such as a picture.
-const maxEvent = 8 << 20
-
-// event is a line of the answer to an execution.
-type event struct {
-	Type string `json:"type"`
-	Text string `json:"text,omitempty"`
-
-	ExecutionCount int `json:"execution_count,omitempty"`
-
-	Main       bool            `json:"is_main_result,omitempty"`
-	HTML       string          `json:"html,omitempty"`
-	Markdown   string          `json:"markdown,omitempty"`
-	SVG        string          `json:"svg,omitempty"`
-	PNG        string          `json:"png,omitempty"`
-	JPEG       string          `json:"jpeg,omitempty"`
-	PDF        string          `json:"pdf,omitempty"`
-	Latex      string          `json:"latex,omitempty"`
-	JSON       json.RawMessage `json:"json,omitempty"`
-	JavaScript string          `json:"javascript,omitempty"`
-
-	Name      string `json:"name,omitempty"`
-	Value     string `json:"value,omitempty"`
-	Traceback string `json:"traceback,omitempty"`
-}
-
-const endOfExecution = "end_of_execution"
-
-var eventKinds = map[string]bool{
-	"number_of_executions": true, "stdout": true, "stderr": true, "result": true, "error": true, endOfExecution: true,
-}
 
 // execute runs code in a context, and passes on what happens meanwhile. A client
 // that goes away interrupts the code.
@@ -72,25 +38,24 @@ func (f *Facade) execute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request, err := json.Marshal(map[string]any{"code": body.Code, "env": body.EnvVars})
+	request, err := interpreter.Request(body.Code, body.EnvVars)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot run the code")
 	}
-	relay, err := x.handle.Port().Exec(ctx, execenv.ExecSpec{
-		Argv: []string{filewire.Program, "relay", k.socket()}, Stdin: true, Env: map[string]string{"GOMAXPROCS": "1"},
-	})
+	argv, env := k.Relay()
+	relay, err := x.handle.Port().Exec(ctx, execenv.ExecSpec{Argv: argv, Stdin: true, Env: env})
 	if err != nil {
 		return err
 	}
 	defer endRelay(ctx, relay)
-	if _, err := relay.WriteStdin(ctx, append(request, '\n')); err != nil && !fault.Is(err, fault.Gone) {
+	if _, err := relay.WriteStdin(ctx, request); err != nil && !fault.Is(err, fault.Gone) {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	conn := http.NewResponseController(w)
 	_ = conn.Flush() // clients wait for the head of the answer, and not for long
-	send := func(e event) error {
+	send := func(e interpreter.Event) error {
 		if _, err := w.Write(ascii(e)); err != nil {
 			return err
 		}
@@ -98,8 +63,8 @@ func (f *Facade) execute(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := passOn(ctx, relay, send); err != nil && ctx.Err() == nil {
 		why := x.whyCut(ctx, k, relay, err)
-		_ = send(event{Type: "error", Name: "KernelError", Value: why, Traceback: why})
-		_ = send(event{Type: endOfExecution})
+		_ = send(interpreter.Event{Type: interpreter.Error, Name: "KernelError", Value: why, Traceback: why})
+		_ = send(interpreter.Event{Type: interpreter.End})
 	}
 	return nil
 }
@@ -113,7 +78,7 @@ func endRelay(ctx context.Context, relay execenv.Exec) {
 }
 
 // passOn sends events up to the last one. Any other end is an error.
-func passOn(ctx context.Context, relay execenv.Exec, send func(event) error) error {
+func passOn(ctx context.Context, relay execenv.Exec, send func(interpreter.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out, in := io.Pipe()
@@ -128,34 +93,17 @@ func passOn(ctx context.Context, relay execenv.Exec, send func(event) error) err
 		_ = in.CloseWithError(err)
 	}()
 	defer out.Close()
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, maxEvent)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil || !eventKinds[e.Type] {
-			return errors.New("it says what nobody understands")
-		}
-		if err := send(e); err != nil {
-			return err
-		}
-		if e.Type == endOfExecution {
-			return nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	return errors.New("it has ended")
+	return interpreter.Read(out, send)
 }
 
 // whyCut says what ended an execution that did not end by itself.
-func (x *exchange) whyCut(ctx context.Context, k kernel, relay execenv.Exec, err error) string {
+func (x *exchange) whyCut(ctx context.Context, k interpreter.Kernel, relay execenv.Exec, err error) string {
 	soon, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if result, waitErr := relay.Wait(soon); waitErr == nil && result.Truncated {
 		return fmt.Sprintf("the interpreter wrote more than the %d bytes that are kept of one execution", x.handle.Record.Spec.Limits.OutputBytes)
 	}
-	if exec, attachErr := x.handle.Attach(soon, k.name()); attachErr == nil {
+	if exec, attachErr := x.handle.Attach(soon, k.Name()); attachErr == nil {
 		if result, waitErr := exec.Wait(soon); waitErr == nil {
 			return text("the interpreter has ended: " + result.Outcome.String() + "; it begins anew with the next code")
 		}
@@ -165,7 +113,7 @@ func (x *exchange) whyCut(ctx context.Context, k kernel, relay execenv.Exec, err
 
 // ascii is an event as a line that has no character above 127: clients decode
 // pieces of the answer one by one, wherever they were cut.
-func ascii(e event) []byte {
+func ascii(e interpreter.Event) []byte {
 	data, err := json.Marshal(e)
 	if err != nil {
 		data = []byte(`{"type":"error","name":"KernelError","value":"an event that is no JSON"}`)

@@ -9,6 +9,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/fake"
 	"github.com/agentdock/agentdock/internal/guest/filewire"
+	"github.com/agentdock/agentdock/internal/interpreter"
 	"github.com/agentdock/agentdock/internal/run"
 )
 
@@ -29,7 +30,7 @@ func TestHostileKernels(t *testing.T) {
 		"another kind":      {`{"type":"order","text":"x"}` + "\n" + end, false, 0},
 		"fields of its own": {`{"type":"stdout","text":"x","danger":1}` + "\n" + end, true, 2},
 		"wrong types":       {`{"type":"stdout","text":{}}` + "\n" + end, false, 0},
-		"an endless line":   {strings.Repeat("x", maxEvent+1), false, 0},
+		"an endless line":   {strings.Repeat("x", interpreter.MaxEvent+1), false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := fake.New(fake.Config{Programs: map[string]fake.Program{filewire.Program: func(p *fake.Proc) int {
@@ -48,7 +49,7 @@ func TestHostileKernels(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent := 0
-			err = passOn(t.Context(), relay, func(e event) error {
+			err = passOn(t.Context(), relay, func(e interpreter.Event) error {
 				if strings.Contains(string(ascii(e)), "danger") {
 					t.Errorf("%+v", e)
 				}
@@ -63,14 +64,14 @@ func TestHostileKernels(t *testing.T) {
 }
 
 func TestLinesAreASCII(t *testing.T) {
-	want := event{Type: "stdout", Text: "aé世🚀\x00\n\u2028"}
+	want := interpreter.Event{Type: "stdout", Text: "aé世🚀\x00\n\u2028"}
 	line := ascii(want)
 	for _, c := range line {
 		if c > 127 {
 			t.Fatalf("%q", line)
 		}
 	}
-	var got event
+	var got interpreter.Event
 	if err := json.Unmarshal(line, &got); err != nil || got.Text != want.Text || strings.Count(string(line), "\n") != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}

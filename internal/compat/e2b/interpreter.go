@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
+	"github.com/agentdock/agentdock/internal/interpreter"
 	"github.com/agentdock/agentdock/internal/livefiles"
 )
 
@@ -20,7 +21,7 @@ type codeContext struct {
 	CWD      string `json:"cwd"`
 }
 
-func contextOf(k kernel) codeContext { return codeContext{k.context, "python", k.dir} }
+func contextOf(k interpreter.Kernel) codeContext { return codeContext{k.Context, "python", k.Dir} }
 
 // interpreter is the code interpreter of a sandbox.
 func (f *Facade) interpreter() http.Handler {
@@ -56,14 +57,14 @@ func checkLanguage(name string) error {
 }
 
 func (f *Facade) listContexts(w http.ResponseWriter, r *http.Request) error {
-	newest, runs, err := exchangeOf(r.Context()).kernels(r.Context())
+	kernels, err := exchangeOf(r.Context()).kernels(r.Context())
 	if err != nil {
 		return err
 	}
 	all := []codeContext{}
-	for id, k := range newest {
-		if runs[id] {
-			all = append(all, contextOf(k))
+	for _, k := range kernels {
+		if k.Runs {
+			all = append(all, contextOf(k.Kernel))
 		}
 	}
 	answer(w, http.StatusOK, all)
@@ -86,7 +87,7 @@ func (f *Facade) createContext(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	k, err := x.startKernel(r.Context(), kernel{strings.ToLower(rand.Text()), 1, dir})
+	k, err := x.startKernel(r.Context(), interpreter.Kernel{Context: strings.ToLower(rand.Text()), Number: 1, Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -135,8 +136,7 @@ func (f *Facade) restartContext(w http.ResponseWriter, r *http.Request) error {
 		err = x.endKernel(r.Context(), k)
 	}
 	if err == nil {
-		k.number++
-		k, err = x.startKernel(r.Context(), k)
+		k, err = x.startKernel(r.Context(), k.Next())
 	}
 	if err != nil {
 		return err
@@ -146,14 +146,14 @@ func (f *Facade) restartContext(w http.ResponseWriter, r *http.Request) error {
 }
 
 // knownKernel is the one that a path names.
-func (x *exchange) knownKernel(r *http.Request) (kernel, error) {
-	newest, runs, err := x.kernels(r.Context())
+func (x *exchange) knownKernel(r *http.Request) (interpreter.Kernel, error) {
+	all, err := x.kernels(r.Context())
 	if err != nil {
-		return kernel{}, err
+		return interpreter.Kernel{}, err
 	}
 	id := chi.URLParam(r, "id")
-	if !runs[id] {
-		return kernel{}, fault.New(fault.NotFound, "there is no context %q", text(id))
+	if !all[id].Runs {
+		return interpreter.Kernel{}, fault.New(fault.NotFound, "there is no context %q", text(id))
 	}
-	return newest[id], nil
+	return all[id].Kernel, nil
 }
