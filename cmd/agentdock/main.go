@@ -51,6 +51,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newUp(), newRun(), newJobs(), newSandbox(), newReceipt(), newAdmin(), newImage(), newDoctor(), newVersion())
+	root.AddCommand(newUp(), newRun(), newJobs(), newSandbox(), newMCP(), newReceipt(), newAdmin(), newImage(), newDoctor(), newVersion())
 	return root
 }

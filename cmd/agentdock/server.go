@@ -81,6 +81,8 @@ func readConfig(path string) (c configFile, err error) {
 	return c, nil
 }
 
+var errNoServer = fault.New(fault.Invalid, "there is no server: set AGENTDOCK_URL (and AGENTDOCK_API_KEY), or start one with: agentdock up")
+
 // dial makes a client of the server that is configured.
 func dial() (*client.Client, error) {
 	url, key, err := server(os.Environ())
@@ -88,7 +90,7 @@ func dial() (*client.Client, error) {
 		return nil, err
 	}
 	if url == "" {
-		return nil, fault.New(fault.Invalid, "there is no server: set AGENTDOCK_URL (and AGENTDOCK_API_KEY), or start one with: agentdock up")
+		return nil, errNoServer
 	}
 	return dialTo(url, key)
 }

@@ -7,7 +7,6 @@ var planned = []string{
 	"./internal/console/...",
 	"./internal/execenv/kubernetes/...",
 	"./internal/execenv/microvm/...",
-	"./internal/mcpserver/...",
 	"./internal/undo",
 }
 
@@ -305,7 +304,7 @@ var importRules = []importRule{
 	{
 		// By direct import: through allinone the command line contains a store.
 		Packages: []string{"./cmd/agentdock"},
-		Ours: []string{"./client", "./api", "./internal/allinone", "./internal/receipt",
+		Ours: []string{"./client", "./api", "./internal/mcpserver", "./internal/allinone", "./internal/receipt",
 			// What it does on this machine, without a server.
 			"./internal/oneshot", "./internal/localexecd", "./internal/execrpc", "./internal/execenv", "./internal/image/...",
 			"./internal/doctor", "./internal/checkout", "./internal/dirpack", "./internal/artifact", "./fixtures",
@@ -333,10 +332,12 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/mcpserver/...", "./internal/console/...", "./tests/e2e/..."},
-		Ours:     []string{"./client/...", "./api", "./internal/version", "./internal/testenv/..."},
-		SDKs:     []string{anySDK},
-		Tests:    true,
-		Reason:   "what people can do is what the public client can do; a back door would go untested",
+		Ours: []string{"./client/...", "./api", "./internal/version", "./internal/testenv/...",
+			// How the interpreter of a sandbox is spoken to, over commands alone.
+			"./internal/interpreter"},
+		SDKs:   []string{anySDK},
+		Tests:  true,
+		Reason: "what people can do is what the public client can do; a back door would go untested",
 	},
 }
 

@@ -154,8 +154,10 @@ def serve():
 
 
 def execution(kernel, outputs, connection):
-    reader = connection.makefile("rb")
-    request = json.loads(reader.readline() or b"{}")
+    # Closed here: an exception that the code raises holds this frame, and with it
+    # the connection would stay open.
+    with connection.makefile("rb") as reader:
+        request = json.loads(reader.readline() or b"{}")
     if "code" not in request:
         return
     lock = threading.Lock()
