@@ -58,7 +58,7 @@ func serveSession(ctx context.Context, cfg Config, transport mcp.Transport) erro
 	case <-ctx.Done():
 		s.calls.stop() // a session that is closed waits for its calls
 		err = session.Close()
-		<-ended
+		<-ended //nolint:errcheck // how it ended is what Close has said
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil

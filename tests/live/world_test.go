@@ -15,6 +15,7 @@ import (
 	"github.com/agentdock/agentdock/api"
 	"github.com/agentdock/agentdock/client"
 	"github.com/agentdock/agentdock/internal/blob/dir"
+	"github.com/agentdock/agentdock/internal/compat/e2b"
 	"github.com/agentdock/agentdock/internal/control"
 	"github.com/agentdock/agentdock/internal/execrpc"
 	"github.com/agentdock/agentdock/internal/httpapi"
@@ -34,7 +35,7 @@ var inARow = flag.Int("in-a-row", 300, "how many commands run one after the othe
 type world struct {
 	testing.TB
 	*client.Client
-	socket string
+	socket, url, key string
 }
 
 func newWorld(t testing.TB) *world {
@@ -64,17 +65,18 @@ func newWorld(t testing.TB) *world {
 		return execrpc.DialUnix(ctx, w.socket)
 	}}}, use.Audit, log)
 	w.ok(err)
-	a, err := httpapi.New(httpapi.Config{Log: log, MaxLongPerTenant: 1000}, use, sandboxes)
+	a, err := httpapi.New(httpapi.Config{Log: log, MaxLongPerTenant: 1000, Facade: e2b.New(e2b.Config{Log: log}, sandboxes)}, use, sandboxes)
 	w.ok(err)
 	l, err := httpapi.Listen(httpapi.AuthAPIKey, "127.0.0.1:0")
 	w.ok(err)
 	w.serve(a, l, sandboxes)
 	tn, err := use.CreateTenant(t.Context(), control.Caller{}, "t", tenant.Quota{}, tenant.Grants{})
 	w.ok(err)
-	_, key, err := use.CreateKey(t.Context(), control.Caller{}, tn.ID, "t", []tenant.Scope{tenant.SandboxesRead, tenant.SandboxesWrite}, time.Time{})
+	_, w.key, err = use.CreateKey(t.Context(), control.Caller{}, tn.ID, "t", []tenant.Scope{tenant.SandboxesRead, tenant.SandboxesWrite}, time.Time{})
 	w.ok(err)
 	// What is refused is to be seen, and not tried again.
-	w.Client, err = client.New("http://"+l.Addr().String(), client.WithAPIKey(key), client.WithAttempts(1))
+	w.url = "http://" + l.Addr().String()
+	w.Client, err = client.New(w.url, client.WithAPIKey(w.key), client.WithAttempts(1))
 	w.ok(err)
 	t.Cleanup(w.CloseIdleConnections)
 	return w

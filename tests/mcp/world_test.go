@@ -136,7 +136,8 @@ func (w *world) stdio(key string) *session {
 		s.hangUp()
 		stop()
 		select {
-		case <-s.ended:
+		case err := <-s.ended:
+			w.ok(err)
 		case <-time.After(30 * time.Second):
 			w.t.Error("the server does not end")
 		}
