@@ -20,13 +20,33 @@ import (
 )
 
 // TestMCP runs "agentdock mcp" against "agentdock up" on real sandboxes: with the
-// client of its SDK.
+// client of the SDK, and with two that others made.
 func TestMCP(t *testing.T) {
 	images := defaultImage(t)
+	node := installNode(t)
 	up := startUp(t, images)
 	program := filepath.Join(testenv.Binaries(t), "agentdock")
-	testMCP(t, program, up)
+	t.Run("sdk", func(t *testing.T) { testMCP(t, program, up) })
+	t.Run("others", func(t *testing.T) {
+		w := &world{T: t, node: node, environ: []string{
+			"AGENTDOCK=" + program, "AGENTDOCK_URL=" + up.url, "AGENTDOCK_API_KEY=" + up.key, "PATH=" + filepath.Dir(node) + ":" + os.Getenv("PATH"),
+		}}
+		work := t.TempDir()
+		w.ok(os.CopyFS(work, os.DirFS("mcp")))
+		w.ok(os.WriteFile(filepath.Join(work, "checks.mjs"), read(t, "checks.mjs"), 0o644))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		install(ctx, t, work)
+		passed := w.check(ctx, work)
+		if want := promised(t, "@modelcontextprotocol/inspector") + "+" + promised(t, "@modelcontextprotocol/conformance"); !t.Failed() &&
+			fmt.Sprintf("%d+%d", passed-conformanceScenarios, conformanceScenarios) != want {
+			t.Errorf("%d checks, %d of them conformance, and the README says %s", passed, conformanceScenarios, want)
+		}
+	})
 }
+
+// conformanceScenarios are those of the conformance suite in mcp/run.mjs.
+const conformanceScenarios = 8
 
 // agent is a session with "agentdock mcp" as an agent program has it.
 type agent struct {
