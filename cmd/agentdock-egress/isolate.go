@@ -54,6 +54,14 @@ func isolate(args []string, c config, environ []string) error {
 		}
 		c.ListenerFD = fd
 		args = append(slices.Clone(args), "--listener-fd="+strconv.Itoa(fd))
+		// The operator's file may be where only root can read it.
+		switch fd, err := unix.Open(c.NetworkFile, unix.O_RDONLY|unix.O_CLOEXEC, 0); {
+		case err == nil:
+			c.NetworkFD = fd
+			args = append(args, "--network-fd="+strconv.Itoa(fd))
+		case !errors.Is(err, unix.ENOENT):
+			return fmt.Errorf("cannot start: cannot open %s: %w", c.NetworkFile, err)
+		}
 		if err := become(int(c.User)); err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}
@@ -61,7 +69,7 @@ func isolate(args []string, c config, environ []string) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot start: cannot drop inherited descriptors: %w", err)
 	}
-	for _, fd := range []int{c.ReadyFD, c.ExitWithFD, c.ListenerFD} {
+	for _, fd := range []int{c.ReadyFD, c.ExitWithFD, c.ListenerFD, c.NetworkFD} {
 		if fd < 0 {
 			continue
 		}

@@ -45,7 +45,9 @@ type config struct {
 	ReadyFD, ExitWithFD int
 	// ListenerFD is the socket that the first life has opened.
 	ListenerFD int
-	version    bool
+	// NetworkFD is the operator's file, which the first life has opened too.
+	NetworkFD int
+	version   bool
 }
 
 func parse(args, environ []string, stdout io.Writer) (config, error) {
@@ -64,6 +66,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.IntVar(&c.ReadyFD, "ready-fd", -1, "descriptor that gets the line \"ready\" when calls are taken")
 	flags.IntVar(&c.ExitWithFD, "exit-with-fd", -1, "descriptor of a pipe; stop when its other end is closed")
 	flags.IntVar(&c.ListenerFD, "listener-fd", -1, "descriptor of a socket that listens already")
+	flags.IntVar(&c.NetworkFD, "network-fd", -1, "descriptor of the file with presets and mirrors")
 	flags.BoolVar(&c.version, "version", false, "print the version and exit")
 	if err := flags.Parse(args); err != nil {
 		return c, err
@@ -97,7 +100,7 @@ func start(args, environ []string, stdout, stderr io.Writer) error {
 func serve(c config, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	file, err := policy.Open(c.NetworkFile)
+	file, err := networkFile(c)
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
@@ -128,6 +131,20 @@ func serve(c config, log *slog.Logger) error {
 	_ = l.Close()
 	gateway.Close()
 	return err
+}
+
+// networkFile is what the operator decided.
+func networkFile(c config) (*policy.File, error) {
+	if c.NetworkFD < 0 {
+		return policy.Open(c.NetworkFile)
+	}
+	f := os.NewFile(uintptr(c.NetworkFD), c.NetworkFile)
+	defer f.Close()
+	file, err := policy.Parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", c.NetworkFile, err)
+	}
+	return file, nil
 }
 
 // resolver asks name servers of the operator, or the host's own.

@@ -62,6 +62,7 @@ func parse(args, environ []string, stdout io.Writer) (config, error) {
 	flags.StringVar(&c.ImageDir, "image-dir", c.ImageDir, "directory with root images")
 	flags.StringVar(&c.DiskDir, "disk-dir", c.DiskDir, "directory for workspaces that are kept on disk; empty for the state directory")
 	flags.StringVar(&c.Guest, "guest", c.Guest, "the agentdock-guest program; empty for the one beside this program")
+	flags.StringVar(&c.EgressSocket, "egress-socket", c.EgressSocket, "unix socket of agentdock-egress; empty: no sandbox has a network")
 	flags.StringVar(&c.DockerSocket, "docker-socket", c.DockerSocket, "with SANDBOX_RUNTIME=docker: unix socket of the rootless daemon; empty for this user's own")
 	flags.BoolVar(&c.DockerAllowRootful, "docker-allow-rootful", c.DockerAllowRootful, "with SANDBOX_RUNTIME=docker: take a daemon that runs as root; only for tests")
 	flags.StringVar(&c.CgroupParent, "cgroup-parent", c.CgroupParent, "control group below which sandboxes get theirs")

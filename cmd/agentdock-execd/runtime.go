@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentdock/agentdock/internal/egress/link"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/execenv/docker"
 	"github.com/agentdock/agentdock/internal/execenv/gvisor"
@@ -68,6 +70,15 @@ func (c config) dockerSocket() string {
 	return cmp.Or(path, filepath.Join(dir, "docker.sock"))
 }
 
+// gateway is the way out of sandboxes, if there is one. Its name for this service
+// is of this process alone.
+func (c config) gateway() execenv.Gateway {
+	if c.EgressSocket == "" {
+		return nil
+	}
+	return &link.Client{Socket: c.EgressSocket, Service: rand.Text()}
+}
+
 func closing(end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -85,7 +96,8 @@ func newGVisor(c config, guest string, log *slog.Logger) (execenv.Environment, f
 	}
 	env, err := gvisor.New(gvisor.Config{
 		StateDir: c.StateDir, Guest: guest, Images: images{store}, CgroupParent: c.CgroupParent, Logger: log,
-		Disk: backing.Config{Dir: c.DiskDir, Total: int64(c.TotalDisk), KeepFree: int64(c.KeepFree)},
+		Disk:    backing.Config{Dir: c.DiskDir, Total: int64(c.TotalDisk), KeepFree: int64(c.KeepFree)},
+		Gateway: c.gateway(),
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot start: %w", err)

@@ -51,7 +51,7 @@ var importRules = []importRule{
 	},
 	{
 		Packages: []string{"./internal/execenv", "./internal/execenv/outlog"},
-		Ours:     []string{"./internal/execenv", "./internal/run", "./internal/fault"},
+		Ours:     []string{"./internal/execenv", "./internal/run", "./internal/fault", "./internal/egress/policy"},
 		NeverStd: []string{"net/http/...", "database/sql/..."},
 		Reason:   "a port that knows an adapter, an SDK or the wire cannot have a second implementation",
 	},
@@ -307,7 +307,7 @@ var importRules = []importRule{
 		Ours: []string{"./client", "./api", "./internal/mcpserver", "./internal/allinone", "./internal/receipt",
 			// What it does on this machine, without a server.
 			"./internal/oneshot", "./internal/localexecd", "./internal/execrpc", "./internal/execenv", "./internal/image/...",
-			"./internal/doctor", "./internal/checkout", "./internal/dirpack", "./internal/artifact", "./fixtures",
+			"./internal/doctor", "./internal/checkout", "./internal/dirpack", "./internal/artifact", "./fixtures", "./internal/egress/policy",
 			"./internal/settings", "./internal/logging", "./internal/telemetry", "./internal/quantity", "./internal/version",
 			"./internal/run", "./internal/fault"},
 		SDKs:     []string{anySDK},

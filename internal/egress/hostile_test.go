@@ -26,7 +26,7 @@ func name(text string) string { return string([]byte{byte(len(text))}) + text }
 // was reached.
 func TestHostilePrograms(t *testing.T) {
 	w := newWorld(t)
-	w.dns.set("example.com", "127.0.0.1")
+	w.dns.Set("example.com", "127.0.0.1")
 	tlsPort := portNumber(w.tls)
 	for n, addr := range map[string]string{
 		"private.zone.test": "10.0.0.1", "loopback.zone.test": "127.0.0.1", "metadata.zone.test": "169.254.169.254", "mapped.zone.test": "::ffff:169.254.169.254",
@@ -34,11 +34,11 @@ func TestHostilePrograms(t *testing.T) {
 		"cgnat.zone.test": "100.64.0.1", "multicast.zone.test": "224.0.0.1", "zero.zone.test": "0.0.0.0", "mixed.zone.test": "93.184.215.14 10.0.0.1",
 		"outside.zone.test": "93.184.215.14",
 	} {
-		w.dns.set(n, addr)
+		w.dns.Set(n, addr)
 	}
-	w.dns.set("target.internal", "192.168.1.1")
-	w.dns.alias("middle.zone.test", "target.internal")
-	w.dns.alias("chain.zone.test", "middle.zone.test")
+	w.dns.Set("target.internal", "192.168.1.1")
+	w.dns.Alias("middle.zone.test", "target.internal")
+	w.dns.Alias("chain.zone.test", "middle.zone.test")
 	n := w.allow("*.zone.test:80", "*.zone.test:443", "chain.internal:443", "169.254.169.254:80", "10.0.0.1:80", "[::1]:80", "[fd00:ec2::254]:80", fmt.Sprintf("127.0.0.1:%d", tlsPort))
 	n.MaxConnections = 200
 	w.open(n)
@@ -119,7 +119,7 @@ func TestHostilePrograms(t *testing.T) {
 			}
 		})
 	}
-	asked := w.dns.questions()
+	asked := w.dns.Questions()
 	for _, never := range []string{"evil", "exfil", "localhost", "0x", "2852039166"} {
 		if strings.Contains(asked, never) {
 			t.Errorf("%s was asked for: %s", never, asked)
@@ -213,7 +213,7 @@ func withExtension(hello string, kind uint16) string {
 // for each connection, and what it said is what is dialled.
 func TestRebinding(t *testing.T) {
 	w := newWorld(t)
-	w.dns.set("rebind.test", "10.0.0.1", "169.254.169.254", "127.0.0.1")
+	w.dns.Set("rebind.test", "10.0.0.1", "169.254.169.254", "127.0.0.1")
 	w.open(w.allow("rebind.test:" + port(w.plain)))
 	for range 4 {
 		if got := w.say("CONNECT rebind.test:" + port(w.plain) + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, " 403 ") {
@@ -221,7 +221,7 @@ func TestRebinding(t *testing.T) {
 		}
 	}
 	// For a mirror too, each answer is checked.
-	w.dns.set("other.example", "127.0.0.1", "10.0.0.1", "127.0.0.1")
+	w.dns.Set("other.example", "127.0.0.1", "10.0.0.1", "127.0.0.1")
 	w.open(w.allow("other.example:" + port(w.plain)))
 	url := "GET http://other.example:" + port(w.plain) + "/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 	for i, want := range []string{" 200 ", " 403 ", " 200 "} {

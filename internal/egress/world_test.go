@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -18,12 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"github.com/agentdock/agentdock/internal/egress/link"
 	"github.com/agentdock/agentdock/internal/egress/policy"
 	"github.com/agentdock/agentdock/internal/peersocket"
 	"github.com/agentdock/agentdock/internal/run"
+	"github.com/agentdock/agentdock/internal/testenv/nameserver"
 	"github.com/agentdock/agentdock/internal/tunnel"
 )
 
@@ -31,7 +29,7 @@ import (
 // that is reached at proxy.
 type world struct {
 	t       *testing.T
-	dns     *nameServer
+	dns     *nameserver.Server
 	gateway *Gateway
 	link    link.Client
 	proxy   string
@@ -47,12 +45,12 @@ const mirrors = "mirror example.com 127.0.0.0/8\nmirror other.example 127.0.0.0/
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, dns: newNameServer(t)}
+	w := &world{t: t, dns: nameserver.Start(t)}
 	file, err := policy.Parse(strings.NewReader(mirrors))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.gateway = New(Config{File: file, Resolver: w.dns.resolver(), Log: slog.New(slog.DiscardHandler), Patience: patience})
+	w.gateway = New(Config{File: file, Resolver: w.dns.Resolver(), Log: slog.New(slog.DiscardHandler), Patience: patience})
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := peersocket.Listen(socket, nil, "", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -81,8 +79,8 @@ func newWorld(t *testing.T) *world {
 	w.tls, w.plain = httptest.NewTLSServer(handler), httptest.NewServer(handler)
 	t.Cleanup(w.tls.Close)
 	t.Cleanup(w.plain.Close)
-	w.dns.set("example.com", "127.0.0.1")
-	w.dns.set("other.example", "127.0.0.1")
+	w.dns.Set("example.com", "127.0.0.1")
+	w.dns.Set("other.example", "127.0.0.1")
 	return w
 }
 
@@ -225,113 +223,6 @@ func (w *world) await(what string, wanted func(run.NetworkUse) bool) run.Network
 		if time.Now().After(end) {
 			w.t.Fatalf("the transcript has not %s: %+v", what, use)
 		}
-	}
-}
-
-// nameServer answers with the addresses that a test gives a name, one list after
-// the other, with a time to live of 0.
-type nameServer struct {
-	conn net.PacketConn
-
-	mu      sync.Mutex
-	answers map[string][][]string
-	cnames  map[string]string
-	asked   []string
-	count   map[string]int
-}
-
-func newNameServer(t *testing.T) *nameServer {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	s := &nameServer{conn: conn, answers: map[string][][]string{}, cnames: map[string]string{}, count: map[string]int{}}
-	go s.serve()
-	return s
-}
-
-func (s *nameServer) resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "udp", s.conn.LocalAddr().String())
-	}}
-}
-
-// set gives a name its addresses; more lists are for later questions, and the
-// last one stays.
-func (s *nameServer) set(name string, lists ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers[name] = nil
-	for _, l := range lists {
-		s.answers[name] = append(s.answers[name], strings.Fields(l))
-	}
-}
-
-func (s *nameServer) alias(name, other string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cnames[name] = other
-}
-
-func (s *nameServer) questions() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.asked, " ")
-}
-
-func (s *nameServer) serve() {
-	buf := make([]byte, 4096)
-	for {
-		n, from, err := s.conn.ReadFrom(buf)
-		if err != nil {
-			return
-		}
-		var m dnsmessage.Message
-		if m.Unpack(buf[:n]) != nil || len(m.Questions) == 0 {
-			continue
-		}
-		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-		s.answer(&m)
-		if out, err := m.Pack(); err == nil {
-			_, _ = s.conn.WriteTo(out, from)
-		}
-	}
-}
-
-func (s *nameServer) answer(m *dnsmessage.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := m.Questions[0]
-	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
-	s.asked = append(s.asked, name)
-	add := func(owner string, body dnsmessage.ResourceBody) {
-		m.Answers = append(m.Answers, dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(owner + "."), Class: dnsmessage.ClassINET}, Body: body,
-		})
-	}
-	for s.cnames[name] != "" {
-		add(name, &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(s.cnames[name] + ".")})
-		name = s.cnames[name]
-	}
-	lists := s.answers[name]
-	if len(lists) == 0 {
-		m.RCode = dnsmessage.RCodeNameError
-		return
-	}
-	for _, text := range lists[0] {
-		switch addr := netip.MustParseAddr(text); {
-		case addr.Is4() && q.Type == dnsmessage.TypeA:
-			add(name, &dnsmessage.AResource{A: addr.As4()})
-		case addr.Is6() && q.Type == dnsmessage.TypeAAAA:
-			add(name, &dnsmessage.AAAAResource{AAAA: addr.As16()})
-		}
-	}
-	// A resolver asks for addresses of both versions.
-	if s.count[name]++; s.count[name]%2 == 0 && len(lists) > 1 {
-		s.answers[name] = lists[1:]
 	}
 }
 

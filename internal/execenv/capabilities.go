@@ -33,6 +33,8 @@ type Capabilities struct {
 	TTY bool
 	// NetworkNone: commands have no network (G1).
 	NetworkNone bool
+	// NetworkAllow: a Spec may have a Network (G6).
+	NetworkAllow bool
 	// Unprivileged: commands run as 10001:10001 without capabilities (X2).
 	Unprivileged bool
 	// ReadOnlyRoot: only the places of G2 can be written.

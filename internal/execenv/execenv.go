@@ -157,6 +157,11 @@
 //     above the memory limit: as much can be written, and read again, by
 //     programs that the memory limit holds as ever. Elsewhere such a Spec
 //     fails with Unsupported.
+//   - G6. Where Capabilities.NetworkAllow says so, a sandbox reaches the names of
+//     its Spec.Network and nothing else: through the proxy that ProxyEnv names,
+//     and there is still no interface but loopback. A name that is not allowed is
+//     refused by the proxy with the reason, and NetworkUse has it. SetNetwork
+//     changes that at once. Elsewhere such a Spec fails with Unsupported.
 package execenv
 
 import (
@@ -190,6 +195,10 @@ type Sandbox interface {
 	PutArchive(ctx context.Context, dir string, r io.Reader) error
 	GetArchive(ctx context.Context, req ArchiveRequest, w io.Writer) error
 	Usage(ctx context.Context) (run.Usage, error)
+	// SetNetwork changes what the sandbox may reach, for open connections too, and
+	// NetworkUse says what it did with it (G6).
+	SetNetwork(ctx context.Context, n run.Network) error
+	NetworkUse(ctx context.Context) (run.NetworkUse, error)
 	// Extend gives the sandbox a lifetime that ends so long from now (P9).
 	Extend(ctx context.Context, lifetime time.Duration) error
 	// Pause puts the sandbox away for so long at most (P10).
@@ -232,6 +241,8 @@ type Spec struct {
 	// outcome wall_clock for it and its commands; 0 leaves that to the
 	// execution service.
 	Lifetime time.Duration
+	// Network is what the sandbox may reach; the zero value is nothing (G6).
+	Network run.Network
 }
 
 // ExecSpec says what command to start.

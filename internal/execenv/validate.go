@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agentdock/agentdock/internal/egress/policy"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
 )
@@ -51,8 +52,12 @@ func BaseEnv() map[string]string {
 }
 
 // Environ is the complete environment of a command, sorted, as KEY=value (X1).
+// With a network, ProxyEnv comes after the base variables.
 func Environ(spec Spec, exec ExecSpec) []string {
 	all := BaseEnv()
+	if spec.Network.Open() {
+		maps.Copy(all, ProxyEnv())
+	}
 	maps.Copy(all, spec.Env)
 	maps.Copy(all, exec.Env)
 	env := make([]string, 0, len(all))
@@ -94,6 +99,9 @@ func (s Spec) Validate() error {
 	if s.Lifetime < 0 {
 		return fault.New(fault.Invalid, "lifetime %s is negative", s.Lifetime)
 	}
+	if err := ValidateNetwork(s.Network); err != nil {
+		return err
+	}
 	// A limit that is not given is for Capabilities.Supported to judge.
 	if err := s.Limits.Or(run.Floor()).Validate(); err != nil {
 		return fault.New(fault.Invalid, "%v", err)
@@ -103,7 +111,7 @@ func (s Spec) Validate() error {
 
 // Equal reports whether two Specs ask for the same sandbox.
 func (s Spec) Equal(o Spec) bool {
-	return s.ID == o.ID && s.Image == o.Image && s.Limits == o.Limits && s.Lifetime == o.Lifetime &&
+	return s.ID == o.ID && s.Image == o.Image && s.Limits == o.Limits && s.Lifetime == o.Lifetime && s.Network.Equal(o.Network) &&
 		maps.Equal(s.Env, o.Env) && maps.Equal(s.Labels, o.Labels)
 }
 
@@ -117,6 +125,14 @@ func (c Capabilities) Supported(l run.Limits) error {
 		case *f.value == 0 && f.enforced:
 			return fault.New(fault.Invalid, "the %s limit is not given", f.name)
 		}
+	}
+	return nil
+}
+
+// CanReach refuses a network where there is no way to one.
+func (c Capabilities) CanReach(n run.Network) error {
+	if n.Open() && !c.NetworkAllow {
+		return fault.New(fault.Unsupported, "environment %s has no way out for sandboxes here; leave the network out, or start agentdock-egress and name its socket to the execution service", c.Name)
 	}
 	return nil
 }
@@ -174,6 +190,14 @@ func (e ExecSpec) Validate() error {
 	}
 	if e.TTY != nil && (e.TTY.Cols == 0 || e.TTY.Rows == 0) {
 		return fault.New(fault.Invalid, "terminal size %dx%d has a zero", e.TTY.Cols, e.TTY.Rows)
+	}
+	return nil
+}
+
+// ValidateNetwork refuses a network that cannot be.
+func ValidateNetwork(n run.Network) error {
+	if _, err := policy.Compile(n); err != nil {
+		return fault.New(fault.Invalid, "%v", err)
 	}
 	return nil
 }

@@ -190,6 +190,21 @@ func (s *sandbox) Exec(ctx context.Context, spec execenv.ExecSpec) (execenv.Exec
 	return &exec{s: s, id: res.Msg.GetExecId()}, nil
 }
 
+// SetNetwork changes what the sandbox may reach.
+func (s *sandbox) SetNetwork(ctx context.Context, n run.Network) error {
+	_, err := s.c.rpc.SetNetwork(ctx, connect.NewRequest(&execdv1.SetNetworkRequest{SandboxId: s.id, Network: networkToWire(n)}))
+	return errorFromWire(ctx, "change the network of sandbox "+s.id, err)
+}
+
+// NetworkUse says what the sandbox reached and was refused.
+func (s *sandbox) NetworkUse(ctx context.Context) (run.NetworkUse, error) {
+	resp, err := s.c.rpc.GetNetworkUse(ctx, connect.NewRequest(&execdv1.GetNetworkUseRequest{SandboxId: s.id}))
+	if err != nil {
+		return run.NetworkUse{}, errorFromWire(ctx, "learn what sandbox "+s.id+" reached", err)
+	}
+	return networkUseFromWire(resp.Msg)
+}
+
 // Extend moves the end of the lifetime.
 func (s *sandbox) Extend(ctx context.Context, lifetime time.Duration) error {
 	if err := execenv.ValidateLifetime(lifetime); err != nil {

@@ -31,6 +31,7 @@ func specToWire(s execenv.Spec) (*execdv1.Spec, error) {
 		Limits:   limitsToWire(s.Limits),
 		Labels:   s.Labels,
 		Lifetime: durationToWire(s.Lifetime),
+		Network:  networkToWire(s.Network),
 	}, nil
 }
 
@@ -54,6 +55,7 @@ func specFromWire(m *execdv1.Spec) (execenv.Spec, error) {
 		Limits:   limits,
 		Labels:   m.GetLabels(),
 		Lifetime: lifetime,
+		Network:  networkFromWire(m.GetNetwork()),
 	}
 	return spec, validate(spec)
 }

@@ -94,6 +94,7 @@ func capabilitiesToWire(c execenv.Capabilities) *execdv1.Capabilities {
 		Reports:      &execdv1.Reports{Pids: c.Reports.PIDs, Disk: c.Reports.Disk, Inodes: c.Reports.Inodes, Output: c.Reports.Output},
 		Tty:          c.TTY,
 		NetworkNone:  c.NetworkNone,
+		NetworkAllow: c.NetworkAllow,
 		Unprivileged: c.Unprivileged,
 		ReadOnlyRoot: c.ReadOnlyRoot,
 
@@ -119,6 +120,7 @@ func capabilitiesFromWire(m *execdv1.Capabilities) (execenv.Capabilities, error)
 		Reports:      execenv.Reports{PIDs: r.GetPids(), Disk: r.GetDisk(), Inodes: r.GetInodes(), Output: r.GetOutput()},
 		TTY:          m.GetTty(),
 		NetworkNone:  m.GetNetworkNone(),
+		NetworkAllow: m.GetNetworkAllow(),
 		Unprivileged: m.GetUnprivileged(),
 		ReadOnlyRoot: m.GetReadOnlyRoot(),
 

@@ -166,6 +166,29 @@ func (s *server) Destroy(ctx context.Context, req *connect.Request[execdv1.Destr
 	return connect.NewResponse(&execdv1.DestroyResponse{}), nil
 }
 
+func (s *server) SetNetwork(ctx context.Context, req *connect.Request[execdv1.SetNetworkRequest]) (*connect.Response[execdv1.SetNetworkResponse], error) {
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err == nil {
+		err = sb.SetNetwork(ctx, networkFromWire(req.Msg.GetNetwork()))
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "SetNetwork", err)
+	}
+	return connect.NewResponse(&execdv1.SetNetworkResponse{}), nil
+}
+
+func (s *server) GetNetworkUse(ctx context.Context, req *connect.Request[execdv1.GetNetworkUseRequest]) (*connect.Response[execdv1.GetNetworkUseResponse], error) {
+	sb, err := s.sandbox(ctx, req.Msg.GetSandboxId())
+	if err != nil {
+		return nil, s.fail(ctx, "GetNetworkUse", err)
+	}
+	use, err := sb.NetworkUse(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, "GetNetworkUse", err)
+	}
+	return connect.NewResponse(networkUseToWire(use)), nil
+}
+
 func (s *server) Extend(ctx context.Context, req *connect.Request[execdv1.ExtendRequest]) (*connect.Response[execdv1.ExtendResponse], error) {
 	lifetime, err := durationFromWire("lifetime", req.Msg.GetLifetime())
 	if err != nil {

@@ -142,6 +142,10 @@ func (b *stubBox) Exec(_ context.Context, spec execenv.ExecSpec) (execenv.Exec, 
 	return e, nil
 }
 
+func (b *stubBox) SetNetwork(context.Context, run.Network) error { return nil }
+
+func (b *stubBox) NetworkUse(context.Context) (run.NetworkUse, error) { return run.NetworkUse{}, nil }
+
 func (b *stubBox) Extend(context.Context, time.Duration) error { return nil }
 func (b *stubBox) Pause(context.Context, time.Duration) error  { return nil }
 func (b *stubBox) Resume(context.Context, time.Duration) error { return nil }

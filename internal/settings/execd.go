@@ -23,6 +23,7 @@ type Execd struct {
 	ImageDir       string   `env:"AGENTDOCK_EXECD_IMAGE_DIR" help:"directory with root images; read only"`
 	DiskDir        string   `env:"AGENTDOCK_EXECD_DISK_DIR" help:"directory for workspaces that are kept on disk, as those above half their memory limit are; not in memory and not mounted noexec; empty for the state directory"`
 	Guest          string   `env:"AGENTDOCK_EXECD_GUEST" help:"the agentdock-guest program; empty for the one beside this program"`
+	EgressSocket   string   `env:"AGENTDOCK_EXECD_EGRESS_SOCKET" help:"unix socket of agentdock-egress, through which sandboxes reach what they may reach; empty: none has a network"`
 	// It takes no requests of people, and must be told the same as what does.
 	Auth
 	Runtime

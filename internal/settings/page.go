@@ -17,6 +17,7 @@ type CLI struct {
 	DiskDir     string `env:"AGENTDOCK_DISK_DIR" help:"directory in which a private execution service keeps workspaces on disk"`
 	ExecdBinary string `env:"AGENTDOCK_EXECD_BINARY" help:"the agentdock-execd program; empty for the one beside agentdock, or in PATH"`
 	ImageDir    string `env:"AGENTDOCK_IMAGE_DIR" help:"image store"`
+	NetworkFile string `env:"AGENTDOCK_NETWORK_FILE" help:"file with presets of servers and with mirrors that may be private; without that file the presets that are shipped hold"`
 	// What a private execution service is told.
 	Auth
 	Runtime
@@ -24,7 +25,7 @@ type CLI struct {
 
 // DefaultCLI is what it does when nothing is set.
 func DefaultCLI() CLI {
-	return CLI{RuntimeDir: "/run/agentdock", DiskDir: "/var/lib/agentdock", ImageDir: "/var/lib/agentdock/images", Auth: Auth{Mode: AuthAPIKey}, Runtime: Runtime{RuntimeGVisor}}
+	return CLI{RuntimeDir: "/run/agentdock", DiskDir: "/var/lib/agentdock", ImageDir: "/var/lib/agentdock/images", NetworkFile: "/etc/agentdock/network.conf", Auth: Auth{Mode: AuthAPIKey}, Runtime: Runtime{RuntimeGVisor}}
 }
 
 // process is a program and what it reads.

@@ -475,7 +475,8 @@ type Capabilities struct {
 	ReadOnlyRoot     bool                   `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
 	DiskBeyondMemory bool                   `protobuf:"varint,9,opt,name=disk_beyond_memory,json=diskBeyondMemory,proto3" json:"disk_beyond_memory,omitempty"` // a disk limit may be above the memory limit
 	Reports          *Reports               `protobuf:"bytes,10,opt,name=reports,proto3" json:"reports,omitempty"`
-	Pause            bool                   `protobuf:"varint,11,opt,name=pause,proto3" json:"pause,omitempty"` // Pause and Resume work
+	Pause            bool                   `protobuf:"varint,11,opt,name=pause,proto3" json:"pause,omitempty"`                                   // Pause and Resume work
+	NetworkAllow     bool                   `protobuf:"varint,12,opt,name=network_allow,json=networkAllow,proto3" json:"network_allow,omitempty"` // a sandbox may reach names that are allowed
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -583,6 +584,13 @@ func (x *Capabilities) GetReports() *Reports {
 func (x *Capabilities) GetPause() bool {
 	if x != nil {
 		return x.Pause
+	}
+	return false
+}
+
+func (x *Capabilities) GetNetworkAllow() bool {
+	if x != nil {
+		return x.NetworkAllow
 	}
 	return false
 }
@@ -982,6 +990,7 @@ type Spec struct {
 	Limits        *Limits                `protobuf:"bytes,4,opt,name=limits,proto3" json:"limits,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Lifetime      *durationpb.Duration   `protobuf:"bytes,6,opt,name=lifetime,proto3" json:"lifetime,omitempty"` // absent: the service's
+	Network       *Network               `protobuf:"bytes,7,opt,name=network,proto3" json:"network,omitempty"`   // absent: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1067,483 @@ func (x *Spec) GetLifetime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Spec) GetNetwork() *Network {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// Network is what a sandbox may reach.
+type Network struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Mode           string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"` // "none" or "allow"
+	Allow          []string               `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
+	MaxBytes       int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: the gateway's
+	MaxConnections int64                  `protobuf:"varint,4,opt,name=max_connections,json=maxConnections,proto3" json:"max_connections,omitempty"`
+	BytesPerSecond int64                  `protobuf:"varint,5,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Network) Reset() {
+	*x = Network{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Network) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Network) ProtoMessage() {}
+
+func (x *Network) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Network.ProtoReflect.Descriptor instead.
+func (*Network) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Network) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Network) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *Network) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *Network) GetMaxConnections() int64 {
+	if x != nil {
+		return x.MaxConnections
+	}
+	return 0
+}
+
+func (x *Network) GetBytesPerSecond() int64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+type SetNetworkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Network       *Network               `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNetworkRequest) Reset() {
+	*x = SetNetworkRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNetworkRequest) ProtoMessage() {}
+
+func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
+func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetNetworkRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SetNetworkRequest) GetNetwork() *Network {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+type SetNetworkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNetworkResponse) Reset() {
+	*x = SetNetworkResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNetworkResponse) ProtoMessage() {}
+
+func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
+func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{11}
+}
+
+type GetNetworkUseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNetworkUseRequest) Reset() {
+	*x = GetNetworkUseRequest{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNetworkUseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNetworkUseRequest) ProtoMessage() {}
+
+func (x *GetNetworkUseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNetworkUseRequest.ProtoReflect.Descriptor instead.
+func (*GetNetworkUseRequest) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetNetworkUseRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type GetNetworkUseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connections   []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	Omitted       int64                  `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	Denied        []*EgressDenied        `protobuf:"bytes,3,rep,name=denied,proto3" json:"denied,omitempty"`
+	SentBytes     int64                  `protobuf:"varint,4,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	ReceivedBytes int64                  `protobuf:"varint,5,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNetworkUseResponse) Reset() {
+	*x = GetNetworkUseResponse{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNetworkUseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNetworkUseResponse) ProtoMessage() {}
+
+func (x *GetNetworkUseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNetworkUseResponse.ProtoReflect.Descriptor instead.
+func (*GetNetworkUseResponse) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetNetworkUseResponse) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *GetNetworkUseResponse) GetOmitted() int64 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
+}
+
+func (x *GetNetworkUseResponse) GetDenied() []*EgressDenied {
+	if x != nil {
+		return x.Denied
+	}
+	return nil
+}
+
+func (x *GetNetworkUseResponse) GetSentBytes() int64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *GetNetworkUseResponse) GetReceivedBytes() int64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+// Connection is a line of the transcript.
+type Connection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Port          int64                  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Decision      string                 `protobuf:"bytes,5,opt,name=decision,proto3" json:"decision,omitempty"` // "allowed", "denied" or "failed"
+	SentBytes     int64                  `protobuf:"varint,6,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	ReceivedBytes int64                  `protobuf:"varint,7,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	Rule          string                 `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
+	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Duration      *durationpb.Duration   `protobuf:"bytes,10,opt,name=duration,proto3" json:"duration,omitempty"` // absent while it is open
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Connection) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Connection) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Connection) GetPort() int64 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Connection) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Connection) GetDecision() string {
+	if x != nil {
+		return x.Decision
+	}
+	return ""
+}
+
+func (x *Connection) GetSentBytes() int64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *Connection) GetReceivedBytes() int64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *Connection) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Connection) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Connection) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+type EgressDenied struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Port          int64                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Count         int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EgressDenied) Reset() {
+	*x = EgressDenied{}
+	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EgressDenied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EgressDenied) ProtoMessage() {}
+
+func (x *EgressDenied) ProtoReflect() protoreflect.Message {
+	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EgressDenied.ProtoReflect.Descriptor instead.
+func (*EgressDenied) Descriptor() ([]byte, []int) {
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EgressDenied) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EgressDenied) GetPort() int64 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *EgressDenied) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *EgressDenied) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type CreateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -1070,7 +1556,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1568,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[9]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1581,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{9}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateRequest) GetSpec() *Spec {
@@ -1120,7 +1606,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1618,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[10]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1631,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{10}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{17}
 }
 
 type AbandonCreateRequest struct {
@@ -1158,7 +1644,7 @@ type AbandonCreateRequest struct {
 
 func (x *AbandonCreateRequest) Reset() {
 	*x = AbandonCreateRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1656,7 @@ func (x *AbandonCreateRequest) String() string {
 func (*AbandonCreateRequest) ProtoMessage() {}
 
 func (x *AbandonCreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[11]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1669,7 @@ func (x *AbandonCreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonCreateRequest.ProtoReflect.Descriptor instead.
 func (*AbandonCreateRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{11}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AbandonCreateRequest) GetId() string {
@@ -1208,7 +1694,7 @@ type AbandonCreateResponse struct {
 
 func (x *AbandonCreateResponse) Reset() {
 	*x = AbandonCreateResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1706,7 @@ func (x *AbandonCreateResponse) String() string {
 func (*AbandonCreateResponse) ProtoMessage() {}
 
 func (x *AbandonCreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[12]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1719,7 @@ func (x *AbandonCreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonCreateResponse.ProtoReflect.Descriptor instead.
 func (*AbandonCreateResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{12}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{19}
 }
 
 type Info struct {
@@ -1253,7 +1739,7 @@ type Info struct {
 
 func (x *Info) Reset() {
 	*x = Info{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1751,7 @@ func (x *Info) String() string {
 func (*Info) ProtoMessage() {}
 
 func (x *Info) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[13]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1764,7 @@ func (x *Info) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Info.ProtoReflect.Descriptor instead.
 func (*Info) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{13}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Info) GetId() string {
@@ -1353,7 +1839,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1851,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[14]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1864,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{14}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetRequest) GetSandboxId() string {
@@ -1397,7 +1883,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1895,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[15]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1908,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{15}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetResponse) GetInfo() *Info {
@@ -1440,7 +1926,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1938,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[16]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1951,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{16}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
 }
 
 type ListResponse struct {
@@ -1481,7 +1967,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1979,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[17]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1992,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{17}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListResponse) GetItem() isListResponse_Item {
@@ -1558,7 +2044,7 @@ type ListEnd struct {
 
 func (x *ListEnd) Reset() {
 	*x = ListEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +2056,7 @@ func (x *ListEnd) String() string {
 func (*ListEnd) ProtoMessage() {}
 
 func (x *ListEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[18]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +2069,7 @@ func (x *ListEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnd.ProtoReflect.Descriptor instead.
 func (*ListEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{18}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
 }
 
 type DestroyRequest struct {
@@ -1595,7 +2081,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +2093,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[19]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +2106,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{19}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DestroyRequest) GetSandboxId() string {
@@ -1638,7 +2124,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +2136,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[20]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +2149,7 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{20}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
 }
 
 type Usage struct {
@@ -1680,7 +2166,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +2178,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[21]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +2191,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{21}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Usage) GetMemoryBytes() int64 {
@@ -1759,7 +2245,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2257,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[22]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2270,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{22}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetUsageRequest) GetSandboxId() string {
@@ -1803,7 +2289,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2301,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[23]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2314,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{23}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetUsageResponse) GetUsage() *Usage {
@@ -1849,7 +2335,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2347,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[24]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2360,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{24}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExtendRequest) GetSandboxId() string {
@@ -1899,7 +2385,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2397,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[25]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2410,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{25}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
 }
 
 type PauseRequest struct {
@@ -1937,7 +2423,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2435,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[26]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2448,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{26}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PauseRequest) GetSandboxId() string {
@@ -1987,7 +2473,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2485,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[27]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2498,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{27}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
 }
 
 type ResumeRequest struct {
@@ -2025,7 +2511,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2523,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[28]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2536,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{28}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResumeRequest) GetSandboxId() string {
@@ -2075,7 +2561,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2573,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[29]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2586,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{29}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
 }
 
 type WindowSize struct {
@@ -2113,7 +2599,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2611,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[30]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2624,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{30}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WindowSize) GetCols() uint32 {
@@ -2173,7 +2659,7 @@ type ExecSpec struct {
 
 func (x *ExecSpec) Reset() {
 	*x = ExecSpec{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2671,7 @@ func (x *ExecSpec) String() string {
 func (*ExecSpec) ProtoMessage() {}
 
 func (x *ExecSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[31]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2684,7 @@ func (x *ExecSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSpec.ProtoReflect.Descriptor instead.
 func (*ExecSpec) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{31}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecSpec) GetId() string {
@@ -2274,7 +2760,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2772,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[32]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2785,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{32}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExecRequest) GetSandboxId() string {
@@ -2325,7 +2811,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2823,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[33]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2836,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{33}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecResponse) GetExecId() string {
@@ -2370,7 +2856,7 @@ type AttachExecRequest struct {
 
 func (x *AttachExecRequest) Reset() {
 	*x = AttachExecRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2868,7 @@ func (x *AttachExecRequest) String() string {
 func (*AttachExecRequest) ProtoMessage() {}
 
 func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[34]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2881,7 @@ func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{34}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AttachExecRequest) GetSandboxId() string {
@@ -2420,7 +2906,7 @@ type AttachExecResponse struct {
 
 func (x *AttachExecResponse) Reset() {
 	*x = AttachExecResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2918,7 @@ func (x *AttachExecResponse) String() string {
 func (*AttachExecResponse) ProtoMessage() {}
 
 func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[35]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2931,7 @@ func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{35}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
 }
 
 type ListExecsRequest struct {
@@ -2457,7 +2943,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2955,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[36]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2968,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{36}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -2505,7 +2991,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +3003,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[37]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +3016,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{37}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListExecsResponse) GetItem() isListExecsResponse_Item {
@@ -2589,7 +3075,7 @@ type ExecInfo struct {
 
 func (x *ExecInfo) Reset() {
 	*x = ExecInfo{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +3087,7 @@ func (x *ExecInfo) String() string {
 func (*ExecInfo) ProtoMessage() {}
 
 func (x *ExecInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[38]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +3100,7 @@ func (x *ExecInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInfo.ProtoReflect.Descriptor instead.
 func (*ExecInfo) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{38}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExecInfo) GetId() string {
@@ -2679,7 +3165,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +3177,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[39]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +3190,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{39}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Outcome) GetKind() OutcomeKind {
@@ -2757,7 +3243,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3255,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[40]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3268,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{40}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Result) GetOutcome() *Outcome {
@@ -2845,7 +3331,7 @@ type OutputRequest struct {
 
 func (x *OutputRequest) Reset() {
 	*x = OutputRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3343,7 @@ func (x *OutputRequest) String() string {
 func (*OutputRequest) ProtoMessage() {}
 
 func (x *OutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[41]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3356,7 @@ func (x *OutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputRequest.ProtoReflect.Descriptor instead.
 func (*OutputRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{41}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OutputRequest) GetSandboxId() string {
@@ -2908,7 +3394,7 @@ type OutputResponse struct {
 
 func (x *OutputResponse) Reset() {
 	*x = OutputResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3406,7 @@ func (x *OutputResponse) String() string {
 func (*OutputResponse) ProtoMessage() {}
 
 func (x *OutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[42]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3419,7 @@ func (x *OutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputResponse.ProtoReflect.Descriptor instead.
 func (*OutputResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{42}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OutputResponse) GetEvent() isOutputResponse_Event {
@@ -3005,7 +3491,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3503,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[43]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3516,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{43}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Chunk) GetStream() Stream {
@@ -3062,7 +3548,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3560,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[44]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3573,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{44}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
 }
 
 // OutputEnd says that the command has ended and every kept byte was sent.
@@ -3101,7 +3587,7 @@ type OutputEnd struct {
 
 func (x *OutputEnd) Reset() {
 	*x = OutputEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3599,7 @@ func (x *OutputEnd) String() string {
 func (*OutputEnd) ProtoMessage() {}
 
 func (x *OutputEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[45]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3612,7 @@ func (x *OutputEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputEnd.ProtoReflect.Descriptor instead.
 func (*OutputEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{45}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OutputEnd) GetResult() *Result {
@@ -3146,7 +3632,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3644,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[46]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3657,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{46}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WaitRequest) GetSandboxId() string {
@@ -3201,7 +3687,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3699,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[47]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3712,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{47}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WaitResponse) GetEvent() isWaitResponse_Event {
@@ -3281,7 +3767,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3779,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[48]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3792,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{48}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WriteStdinRequest) GetSandboxId() string {
@@ -3340,7 +3826,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3838,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[49]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3851,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{49}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WriteStdinResponse) GetWritten() int64 {
@@ -3392,7 +3878,7 @@ type CloseStdinRequest struct {
 
 func (x *CloseStdinRequest) Reset() {
 	*x = CloseStdinRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3890,7 @@ func (x *CloseStdinRequest) String() string {
 func (*CloseStdinRequest) ProtoMessage() {}
 
 func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[50]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3903,7 @@ func (x *CloseStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinRequest.ProtoReflect.Descriptor instead.
 func (*CloseStdinRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{50}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CloseStdinRequest) GetSandboxId() string {
@@ -3442,7 +3928,7 @@ type CloseStdinResponse struct {
 
 func (x *CloseStdinResponse) Reset() {
 	*x = CloseStdinResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3940,7 @@ func (x *CloseStdinResponse) String() string {
 func (*CloseStdinResponse) ProtoMessage() {}
 
 func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[51]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3953,7 @@ func (x *CloseStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseStdinResponse.ProtoReflect.Descriptor instead.
 func (*CloseStdinResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{51}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
 }
 
 type SignalRequest struct {
@@ -3481,7 +3967,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3979,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[52]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3992,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{52}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SignalRequest) GetSandboxId() string {
@@ -3538,7 +4024,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +4036,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[53]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +4049,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{53}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{60}
 }
 
 type KillRequest struct {
@@ -3576,7 +4062,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3588,7 +4074,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[54]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3601,7 +4087,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{54}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *KillRequest) GetSandboxId() string {
@@ -3626,7 +4112,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +4124,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[55]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +4137,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{55}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{62}
 }
 
 type ResizeRequest struct {
@@ -3665,7 +4151,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +4163,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[56]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +4176,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{56}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ResizeRequest) GetSandboxId() string {
@@ -3722,7 +4208,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +4220,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[57]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +4233,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{57}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{64}
 }
 
 type PutArchiveRequest struct {
@@ -3764,7 +4250,7 @@ type PutArchiveRequest struct {
 
 func (x *PutArchiveRequest) Reset() {
 	*x = PutArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +4262,7 @@ func (x *PutArchiveRequest) String() string {
 func (*PutArchiveRequest) ProtoMessage() {}
 
 func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[58]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +4275,7 @@ func (x *PutArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveRequest.ProtoReflect.Descriptor instead.
 func (*PutArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{58}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutArchiveRequest) GetPart() isPutArchiveRequest_Part {
@@ -3858,7 +4344,7 @@ type PutArchiveTarget struct {
 
 func (x *PutArchiveTarget) Reset() {
 	*x = PutArchiveTarget{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +4356,7 @@ func (x *PutArchiveTarget) String() string {
 func (*PutArchiveTarget) ProtoMessage() {}
 
 func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[59]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +4369,7 @@ func (x *PutArchiveTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveTarget.ProtoReflect.Descriptor instead.
 func (*PutArchiveTarget) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{59}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutArchiveTarget) GetSandboxId() string {
@@ -3908,7 +4394,7 @@ type PutArchiveEnd struct {
 
 func (x *PutArchiveEnd) Reset() {
 	*x = PutArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4406,7 @@ func (x *PutArchiveEnd) String() string {
 func (*PutArchiveEnd) ProtoMessage() {}
 
 func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[60]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4419,7 @@ func (x *PutArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveEnd.ProtoReflect.Descriptor instead.
 func (*PutArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{60}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{67}
 }
 
 type PutArchiveResponse struct {
@@ -3944,7 +4430,7 @@ type PutArchiveResponse struct {
 
 func (x *PutArchiveResponse) Reset() {
 	*x = PutArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4442,7 @@ func (x *PutArchiveResponse) String() string {
 func (*PutArchiveResponse) ProtoMessage() {}
 
 func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[61]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4455,7 @@ func (x *PutArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArchiveResponse.ProtoReflect.Descriptor instead.
 func (*PutArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{61}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{68}
 }
 
 type GetArchiveRequest struct {
@@ -3984,7 +4470,7 @@ type GetArchiveRequest struct {
 
 func (x *GetArchiveRequest) Reset() {
 	*x = GetArchiveRequest{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4482,7 @@ func (x *GetArchiveRequest) String() string {
 func (*GetArchiveRequest) ProtoMessage() {}
 
 func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[62]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4495,7 @@ func (x *GetArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{62}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetArchiveRequest) GetSandboxId() string {
@@ -4053,7 +4539,7 @@ type GetArchiveResponse struct {
 
 func (x *GetArchiveResponse) Reset() {
 	*x = GetArchiveResponse{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4551,7 @@ func (x *GetArchiveResponse) String() string {
 func (*GetArchiveResponse) ProtoMessage() {}
 
 func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[63]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4564,7 @@ func (x *GetArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveResponse.ProtoReflect.Descriptor instead.
 func (*GetArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{63}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetArchiveResponse) GetPart() isGetArchiveResponse_Part {
@@ -4131,7 +4617,7 @@ type GetArchiveEnd struct {
 
 func (x *GetArchiveEnd) Reset() {
 	*x = GetArchiveEnd{}
-	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4629,7 @@ func (x *GetArchiveEnd) String() string {
 func (*GetArchiveEnd) ProtoMessage() {}
 
 func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_api_execd_v1_execd_proto_msgTypes[64]
+	mi := &file_api_execd_v1_execd_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4642,7 @@ func (x *GetArchiveEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveEnd.ProtoReflect.Descriptor instead.
 func (*GetArchiveEnd) Descriptor() ([]byte, []int) {
-	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{64}
+	return file_api_execd_v1_execd_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GetArchiveEnd) GetBytes() int64 {
@@ -4173,7 +4659,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x18api/execd/v1/execd.proto\x12\x12agentdock.execd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n" +
 	"\x05Fault\x121\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1d.agentdock.execd.v1.FaultCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xad\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xd2\x03\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12;\n" +
@@ -4186,7 +4672,8 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x12disk_beyond_memory\x18\t \x01(\bR\x10diskBeyondMemory\x125\n" +
 	"\areports\x18\n" +
 	" \x01(\v2\x1b.agentdock.execd.v1.ReportsR\areports\x12\x14\n" +
-	"\x05pause\x18\v \x01(\bR\x05pause\"a\n" +
+	"\x05pause\x18\v \x01(\bR\x05pause\x12#\n" +
+	"\rnetwork_allow\x18\f \x01(\bR\fnetworkAllow\"a\n" +
 	"\aReports\x12\x12\n" +
 	"\x04pids\x18\x01 \x01(\bR\x04pids\x12\x12\n" +
 	"\x04disk\x18\x02 \x01(\bR\x04disk\x12\x16\n" +
@@ -4216,17 +4703,58 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"wall_clock\x18\a \x01(\v2\x19.google.protobuf.DurationR\twallClock\"2\n" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\xbe\x02\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\xf5\x02\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12,\n" +
 	"\x03env\x18\x03 \x03(\v2\x1a.agentdock.execd.v1.EnvVarR\x03env\x122\n" +
 	"\x06limits\x18\x04 \x01(\v2\x1a.agentdock.execd.v1.LimitsR\x06limits\x12<\n" +
 	"\x06labels\x18\x05 \x03(\v2$.agentdock.execd.v1.Spec.LabelsEntryR\x06labels\x125\n" +
-	"\blifetime\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\blifetime\x1a9\n" +
+	"\blifetime\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\blifetime\x125\n" +
+	"\anetwork\x18\a \x01(\v2\x1b.agentdock.execd.v1.NetworkR\anetwork\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
+	"\aNetwork\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
+	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12'\n" +
+	"\x0fmax_connections\x18\x04 \x01(\x03R\x0emaxConnections\x12(\n" +
+	"\x10bytes_per_second\x18\x05 \x01(\x03R\x0ebytesPerSecond\"i\n" +
+	"\x11SetNetworkRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\anetwork\x18\x02 \x01(\v2\x1b.agentdock.execd.v1.NetworkR\anetwork\"\x14\n" +
+	"\x12SetNetworkResponse\"5\n" +
+	"\x14GetNetworkUseRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xf3\x01\n" +
+	"\x15GetNetworkUseResponse\x12@\n" +
+	"\vconnections\x18\x01 \x03(\v2\x1e.agentdock.execd.v1.ConnectionR\vconnections\x12\x18\n" +
+	"\aomitted\x18\x02 \x01(\x03R\aomitted\x128\n" +
+	"\x06denied\x18\x03 \x03(\v2 .agentdock.execd.v1.EgressDeniedR\x06denied\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x04 \x01(\x03R\tsentBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\x05 \x01(\x03R\rreceivedBytes\"\xbf\x02\n" +
+	"\n" +
+	"Connection\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x03R\x04port\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bdecision\x18\x05 \x01(\tR\bdecision\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x06 \x01(\x03R\tsentBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\a \x01(\x03R\rreceivedBytes\x12\x12\n" +
+	"\x04rule\x18\b \x01(\tR\x04rule\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x125\n" +
+	"\bduration\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\bduration\"d\n" +
+	"\fEgressDenied\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x03R\x04port\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\x03R\x05count\"W\n" +
 	"\rCreateRequest\x12,\n" +
 	"\x04spec\x18\x01 \x01(\v2\x18.agentdock.execd.v1.SpecR\x04spec\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\fR\aattempt\"\x10\n" +
@@ -4479,7 +5007,7 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x022\xea\x0e\n" +
+	"\rSTREAM_STDERR\x10\x022\xad\x10\n" +
 	"\fExecdService\x12j\n" +
 	"\x0fGetCapabilities\x12*.agentdock.execd.v1.GetCapabilitiesRequest\x1a+.agentdock.execd.v1.GetCapabilitiesResponse\x12O\n" +
 	"\x06Create\x12!.agentdock.execd.v1.CreateRequest\x1a\".agentdock.execd.v1.CreateResponse\x12d\n" +
@@ -4490,7 +5018,10 @@ const file_api_execd_v1_execd_proto_rawDesc = "" +
 	"\bGetUsage\x12#.agentdock.execd.v1.GetUsageRequest\x1a$.agentdock.execd.v1.GetUsageResponse\x12O\n" +
 	"\x06Extend\x12!.agentdock.execd.v1.ExtendRequest\x1a\".agentdock.execd.v1.ExtendResponse\x12L\n" +
 	"\x05Pause\x12 .agentdock.execd.v1.PauseRequest\x1a!.agentdock.execd.v1.PauseResponse\x12O\n" +
-	"\x06Resume\x12!.agentdock.execd.v1.ResumeRequest\x1a\".agentdock.execd.v1.ResumeResponse\x12I\n" +
+	"\x06Resume\x12!.agentdock.execd.v1.ResumeRequest\x1a\".agentdock.execd.v1.ResumeResponse\x12[\n" +
+	"\n" +
+	"SetNetwork\x12%.agentdock.execd.v1.SetNetworkRequest\x1a&.agentdock.execd.v1.SetNetworkResponse\x12d\n" +
+	"\rGetNetworkUse\x12(.agentdock.execd.v1.GetNetworkUseRequest\x1a).agentdock.execd.v1.GetNetworkUseResponse\x12I\n" +
 	"\x04Exec\x12\x1f.agentdock.execd.v1.ExecRequest\x1a .agentdock.execd.v1.ExecResponse\x12[\n" +
 	"\n" +
 	"AttachExec\x12%.agentdock.execd.v1.AttachExecRequest\x1a&.agentdock.execd.v1.AttachExecResponse\x12Z\n" +
@@ -4522,7 +5053,7 @@ func file_api_execd_v1_execd_proto_rawDescGZIP() []byte {
 }
 
 var file_api_execd_v1_execd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_api_execd_v1_execd_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_api_execd_v1_execd_proto_goTypes = []any{
 	(FaultCode)(0),                  // 0: agentdock.execd.v1.FaultCode
 	(Isolation)(0),                  // 1: agentdock.execd.v1.Isolation
@@ -4539,66 +5070,73 @@ var file_api_execd_v1_execd_proto_goTypes = []any{
 	(*Limits)(nil),                  // 12: agentdock.execd.v1.Limits
 	(*EnvVar)(nil),                  // 13: agentdock.execd.v1.EnvVar
 	(*Spec)(nil),                    // 14: agentdock.execd.v1.Spec
-	(*CreateRequest)(nil),           // 15: agentdock.execd.v1.CreateRequest
-	(*CreateResponse)(nil),          // 16: agentdock.execd.v1.CreateResponse
-	(*AbandonCreateRequest)(nil),    // 17: agentdock.execd.v1.AbandonCreateRequest
-	(*AbandonCreateResponse)(nil),   // 18: agentdock.execd.v1.AbandonCreateResponse
-	(*Info)(nil),                    // 19: agentdock.execd.v1.Info
-	(*GetRequest)(nil),              // 20: agentdock.execd.v1.GetRequest
-	(*GetResponse)(nil),             // 21: agentdock.execd.v1.GetResponse
-	(*ListRequest)(nil),             // 22: agentdock.execd.v1.ListRequest
-	(*ListResponse)(nil),            // 23: agentdock.execd.v1.ListResponse
-	(*ListEnd)(nil),                 // 24: agentdock.execd.v1.ListEnd
-	(*DestroyRequest)(nil),          // 25: agentdock.execd.v1.DestroyRequest
-	(*DestroyResponse)(nil),         // 26: agentdock.execd.v1.DestroyResponse
-	(*Usage)(nil),                   // 27: agentdock.execd.v1.Usage
-	(*GetUsageRequest)(nil),         // 28: agentdock.execd.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),        // 29: agentdock.execd.v1.GetUsageResponse
-	(*ExtendRequest)(nil),           // 30: agentdock.execd.v1.ExtendRequest
-	(*ExtendResponse)(nil),          // 31: agentdock.execd.v1.ExtendResponse
-	(*PauseRequest)(nil),            // 32: agentdock.execd.v1.PauseRequest
-	(*PauseResponse)(nil),           // 33: agentdock.execd.v1.PauseResponse
-	(*ResumeRequest)(nil),           // 34: agentdock.execd.v1.ResumeRequest
-	(*ResumeResponse)(nil),          // 35: agentdock.execd.v1.ResumeResponse
-	(*WindowSize)(nil),              // 36: agentdock.execd.v1.WindowSize
-	(*ExecSpec)(nil),                // 37: agentdock.execd.v1.ExecSpec
-	(*ExecRequest)(nil),             // 38: agentdock.execd.v1.ExecRequest
-	(*ExecResponse)(nil),            // 39: agentdock.execd.v1.ExecResponse
-	(*AttachExecRequest)(nil),       // 40: agentdock.execd.v1.AttachExecRequest
-	(*AttachExecResponse)(nil),      // 41: agentdock.execd.v1.AttachExecResponse
-	(*ListExecsRequest)(nil),        // 42: agentdock.execd.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),       // 43: agentdock.execd.v1.ListExecsResponse
-	(*ExecInfo)(nil),                // 44: agentdock.execd.v1.ExecInfo
-	(*Outcome)(nil),                 // 45: agentdock.execd.v1.Outcome
-	(*Result)(nil),                  // 46: agentdock.execd.v1.Result
-	(*OutputRequest)(nil),           // 47: agentdock.execd.v1.OutputRequest
-	(*OutputResponse)(nil),          // 48: agentdock.execd.v1.OutputResponse
-	(*Chunk)(nil),                   // 49: agentdock.execd.v1.Chunk
-	(*Heartbeat)(nil),               // 50: agentdock.execd.v1.Heartbeat
-	(*OutputEnd)(nil),               // 51: agentdock.execd.v1.OutputEnd
-	(*WaitRequest)(nil),             // 52: agentdock.execd.v1.WaitRequest
-	(*WaitResponse)(nil),            // 53: agentdock.execd.v1.WaitResponse
-	(*WriteStdinRequest)(nil),       // 54: agentdock.execd.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),      // 55: agentdock.execd.v1.WriteStdinResponse
-	(*CloseStdinRequest)(nil),       // 56: agentdock.execd.v1.CloseStdinRequest
-	(*CloseStdinResponse)(nil),      // 57: agentdock.execd.v1.CloseStdinResponse
-	(*SignalRequest)(nil),           // 58: agentdock.execd.v1.SignalRequest
-	(*SignalResponse)(nil),          // 59: agentdock.execd.v1.SignalResponse
-	(*KillRequest)(nil),             // 60: agentdock.execd.v1.KillRequest
-	(*KillResponse)(nil),            // 61: agentdock.execd.v1.KillResponse
-	(*ResizeRequest)(nil),           // 62: agentdock.execd.v1.ResizeRequest
-	(*ResizeResponse)(nil),          // 63: agentdock.execd.v1.ResizeResponse
-	(*PutArchiveRequest)(nil),       // 64: agentdock.execd.v1.PutArchiveRequest
-	(*PutArchiveTarget)(nil),        // 65: agentdock.execd.v1.PutArchiveTarget
-	(*PutArchiveEnd)(nil),           // 66: agentdock.execd.v1.PutArchiveEnd
-	(*PutArchiveResponse)(nil),      // 67: agentdock.execd.v1.PutArchiveResponse
-	(*GetArchiveRequest)(nil),       // 68: agentdock.execd.v1.GetArchiveRequest
-	(*GetArchiveResponse)(nil),      // 69: agentdock.execd.v1.GetArchiveResponse
-	(*GetArchiveEnd)(nil),           // 70: agentdock.execd.v1.GetArchiveEnd
-	nil,                             // 71: agentdock.execd.v1.Spec.LabelsEntry
-	nil,                             // 72: agentdock.execd.v1.Info.LabelsEntry
-	(*durationpb.Duration)(nil),     // 73: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 74: google.protobuf.Timestamp
+	(*Network)(nil),                 // 15: agentdock.execd.v1.Network
+	(*SetNetworkRequest)(nil),       // 16: agentdock.execd.v1.SetNetworkRequest
+	(*SetNetworkResponse)(nil),      // 17: agentdock.execd.v1.SetNetworkResponse
+	(*GetNetworkUseRequest)(nil),    // 18: agentdock.execd.v1.GetNetworkUseRequest
+	(*GetNetworkUseResponse)(nil),   // 19: agentdock.execd.v1.GetNetworkUseResponse
+	(*Connection)(nil),              // 20: agentdock.execd.v1.Connection
+	(*EgressDenied)(nil),            // 21: agentdock.execd.v1.EgressDenied
+	(*CreateRequest)(nil),           // 22: agentdock.execd.v1.CreateRequest
+	(*CreateResponse)(nil),          // 23: agentdock.execd.v1.CreateResponse
+	(*AbandonCreateRequest)(nil),    // 24: agentdock.execd.v1.AbandonCreateRequest
+	(*AbandonCreateResponse)(nil),   // 25: agentdock.execd.v1.AbandonCreateResponse
+	(*Info)(nil),                    // 26: agentdock.execd.v1.Info
+	(*GetRequest)(nil),              // 27: agentdock.execd.v1.GetRequest
+	(*GetResponse)(nil),             // 28: agentdock.execd.v1.GetResponse
+	(*ListRequest)(nil),             // 29: agentdock.execd.v1.ListRequest
+	(*ListResponse)(nil),            // 30: agentdock.execd.v1.ListResponse
+	(*ListEnd)(nil),                 // 31: agentdock.execd.v1.ListEnd
+	(*DestroyRequest)(nil),          // 32: agentdock.execd.v1.DestroyRequest
+	(*DestroyResponse)(nil),         // 33: agentdock.execd.v1.DestroyResponse
+	(*Usage)(nil),                   // 34: agentdock.execd.v1.Usage
+	(*GetUsageRequest)(nil),         // 35: agentdock.execd.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),        // 36: agentdock.execd.v1.GetUsageResponse
+	(*ExtendRequest)(nil),           // 37: agentdock.execd.v1.ExtendRequest
+	(*ExtendResponse)(nil),          // 38: agentdock.execd.v1.ExtendResponse
+	(*PauseRequest)(nil),            // 39: agentdock.execd.v1.PauseRequest
+	(*PauseResponse)(nil),           // 40: agentdock.execd.v1.PauseResponse
+	(*ResumeRequest)(nil),           // 41: agentdock.execd.v1.ResumeRequest
+	(*ResumeResponse)(nil),          // 42: agentdock.execd.v1.ResumeResponse
+	(*WindowSize)(nil),              // 43: agentdock.execd.v1.WindowSize
+	(*ExecSpec)(nil),                // 44: agentdock.execd.v1.ExecSpec
+	(*ExecRequest)(nil),             // 45: agentdock.execd.v1.ExecRequest
+	(*ExecResponse)(nil),            // 46: agentdock.execd.v1.ExecResponse
+	(*AttachExecRequest)(nil),       // 47: agentdock.execd.v1.AttachExecRequest
+	(*AttachExecResponse)(nil),      // 48: agentdock.execd.v1.AttachExecResponse
+	(*ListExecsRequest)(nil),        // 49: agentdock.execd.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),       // 50: agentdock.execd.v1.ListExecsResponse
+	(*ExecInfo)(nil),                // 51: agentdock.execd.v1.ExecInfo
+	(*Outcome)(nil),                 // 52: agentdock.execd.v1.Outcome
+	(*Result)(nil),                  // 53: agentdock.execd.v1.Result
+	(*OutputRequest)(nil),           // 54: agentdock.execd.v1.OutputRequest
+	(*OutputResponse)(nil),          // 55: agentdock.execd.v1.OutputResponse
+	(*Chunk)(nil),                   // 56: agentdock.execd.v1.Chunk
+	(*Heartbeat)(nil),               // 57: agentdock.execd.v1.Heartbeat
+	(*OutputEnd)(nil),               // 58: agentdock.execd.v1.OutputEnd
+	(*WaitRequest)(nil),             // 59: agentdock.execd.v1.WaitRequest
+	(*WaitResponse)(nil),            // 60: agentdock.execd.v1.WaitResponse
+	(*WriteStdinRequest)(nil),       // 61: agentdock.execd.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),      // 62: agentdock.execd.v1.WriteStdinResponse
+	(*CloseStdinRequest)(nil),       // 63: agentdock.execd.v1.CloseStdinRequest
+	(*CloseStdinResponse)(nil),      // 64: agentdock.execd.v1.CloseStdinResponse
+	(*SignalRequest)(nil),           // 65: agentdock.execd.v1.SignalRequest
+	(*SignalResponse)(nil),          // 66: agentdock.execd.v1.SignalResponse
+	(*KillRequest)(nil),             // 67: agentdock.execd.v1.KillRequest
+	(*KillResponse)(nil),            // 68: agentdock.execd.v1.KillResponse
+	(*ResizeRequest)(nil),           // 69: agentdock.execd.v1.ResizeRequest
+	(*ResizeResponse)(nil),          // 70: agentdock.execd.v1.ResizeResponse
+	(*PutArchiveRequest)(nil),       // 71: agentdock.execd.v1.PutArchiveRequest
+	(*PutArchiveTarget)(nil),        // 72: agentdock.execd.v1.PutArchiveTarget
+	(*PutArchiveEnd)(nil),           // 73: agentdock.execd.v1.PutArchiveEnd
+	(*PutArchiveResponse)(nil),      // 74: agentdock.execd.v1.PutArchiveResponse
+	(*GetArchiveRequest)(nil),       // 75: agentdock.execd.v1.GetArchiveRequest
+	(*GetArchiveResponse)(nil),      // 76: agentdock.execd.v1.GetArchiveResponse
+	(*GetArchiveEnd)(nil),           // 77: agentdock.execd.v1.GetArchiveEnd
+	nil,                             // 78: agentdock.execd.v1.Spec.LabelsEntry
+	nil,                             // 79: agentdock.execd.v1.Info.LabelsEntry
+	(*durationpb.Duration)(nil),     // 80: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 81: google.protobuf.Timestamp
 }
 var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	0,  // 0: agentdock.execd.v1.Fault.code:type_name -> agentdock.execd.v1.FaultCode
@@ -4606,102 +5144,112 @@ var file_api_execd_v1_execd_proto_depIdxs = []int32{
 	9,  // 2: agentdock.execd.v1.Capabilities.enforces:type_name -> agentdock.execd.v1.Enforces
 	8,  // 3: agentdock.execd.v1.Capabilities.reports:type_name -> agentdock.execd.v1.Reports
 	7,  // 4: agentdock.execd.v1.GetCapabilitiesResponse.capabilities:type_name -> agentdock.execd.v1.Capabilities
-	73, // 5: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
+	80, // 5: agentdock.execd.v1.Limits.wall_clock:type_name -> google.protobuf.Duration
 	13, // 6: agentdock.execd.v1.Spec.env:type_name -> agentdock.execd.v1.EnvVar
 	12, // 7: agentdock.execd.v1.Spec.limits:type_name -> agentdock.execd.v1.Limits
-	71, // 8: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
-	73, // 9: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
-	14, // 10: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
-	2,  // 11: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
-	72, // 12: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
-	12, // 13: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
-	74, // 14: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
-	74, // 15: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
-	45, // 16: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
-	19, // 17: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
-	19, // 18: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
-	24, // 19: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	73, // 20: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
-	27, // 21: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
-	73, // 22: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
-	73, // 23: agentdock.execd.v1.PauseRequest.keep:type_name -> google.protobuf.Duration
-	73, // 24: agentdock.execd.v1.ResumeRequest.lifetime:type_name -> google.protobuf.Duration
-	13, // 25: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
-	36, // 26: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
-	73, // 27: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
-	4,  // 28: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
-	37, // 29: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
-	44, // 30: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
-	24, // 31: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
-	74, // 32: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
-	46, // 33: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
-	3,  // 34: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
-	4,  // 35: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
-	45, // 36: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
-	74, // 37: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
-	73, // 38: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
-	27, // 39: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
-	49, // 40: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
-	50, // 41: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	51, // 42: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
-	5,  // 43: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
-	46, // 44: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
-	50, // 45: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
-	46, // 46: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
-	6,  // 47: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
-	36, // 48: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
-	65, // 49: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
-	66, // 50: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
-	70, // 51: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
-	10, // 52: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
-	15, // 53: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
-	17, // 54: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
-	20, // 55: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
-	22, // 56: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
-	25, // 57: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
-	28, // 58: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
-	30, // 59: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
-	32, // 60: agentdock.execd.v1.ExecdService.Pause:input_type -> agentdock.execd.v1.PauseRequest
-	34, // 61: agentdock.execd.v1.ExecdService.Resume:input_type -> agentdock.execd.v1.ResumeRequest
-	38, // 62: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
-	40, // 63: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
-	42, // 64: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
-	47, // 65: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
-	52, // 66: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
-	54, // 67: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
-	56, // 68: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
-	58, // 69: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
-	60, // 70: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
-	62, // 71: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
-	64, // 72: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
-	68, // 73: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
-	11, // 74: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
-	16, // 75: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
-	18, // 76: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
-	21, // 77: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
-	23, // 78: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
-	26, // 79: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
-	29, // 80: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
-	31, // 81: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
-	33, // 82: agentdock.execd.v1.ExecdService.Pause:output_type -> agentdock.execd.v1.PauseResponse
-	35, // 83: agentdock.execd.v1.ExecdService.Resume:output_type -> agentdock.execd.v1.ResumeResponse
-	39, // 84: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
-	41, // 85: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
-	43, // 86: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
-	48, // 87: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
-	53, // 88: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
-	55, // 89: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
-	57, // 90: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
-	59, // 91: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
-	61, // 92: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
-	63, // 93: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
-	67, // 94: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
-	69, // 95: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
-	74, // [74:96] is the sub-list for method output_type
-	52, // [52:74] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	78, // 8: agentdock.execd.v1.Spec.labels:type_name -> agentdock.execd.v1.Spec.LabelsEntry
+	80, // 9: agentdock.execd.v1.Spec.lifetime:type_name -> google.protobuf.Duration
+	15, // 10: agentdock.execd.v1.Spec.network:type_name -> agentdock.execd.v1.Network
+	15, // 11: agentdock.execd.v1.SetNetworkRequest.network:type_name -> agentdock.execd.v1.Network
+	20, // 12: agentdock.execd.v1.GetNetworkUseResponse.connections:type_name -> agentdock.execd.v1.Connection
+	21, // 13: agentdock.execd.v1.GetNetworkUseResponse.denied:type_name -> agentdock.execd.v1.EgressDenied
+	81, // 14: agentdock.execd.v1.Connection.at:type_name -> google.protobuf.Timestamp
+	80, // 15: agentdock.execd.v1.Connection.duration:type_name -> google.protobuf.Duration
+	14, // 16: agentdock.execd.v1.CreateRequest.spec:type_name -> agentdock.execd.v1.Spec
+	2,  // 17: agentdock.execd.v1.Info.state:type_name -> agentdock.execd.v1.SandboxState
+	79, // 18: agentdock.execd.v1.Info.labels:type_name -> agentdock.execd.v1.Info.LabelsEntry
+	12, // 19: agentdock.execd.v1.Info.limits:type_name -> agentdock.execd.v1.Limits
+	81, // 20: agentdock.execd.v1.Info.created_at:type_name -> google.protobuf.Timestamp
+	81, // 21: agentdock.execd.v1.Info.expires_at:type_name -> google.protobuf.Timestamp
+	52, // 22: agentdock.execd.v1.Info.outcome:type_name -> agentdock.execd.v1.Outcome
+	26, // 23: agentdock.execd.v1.GetResponse.info:type_name -> agentdock.execd.v1.Info
+	26, // 24: agentdock.execd.v1.ListResponse.info:type_name -> agentdock.execd.v1.Info
+	31, // 25: agentdock.execd.v1.ListResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	80, // 26: agentdock.execd.v1.Usage.cpu:type_name -> google.protobuf.Duration
+	34, // 27: agentdock.execd.v1.GetUsageResponse.usage:type_name -> agentdock.execd.v1.Usage
+	80, // 28: agentdock.execd.v1.ExtendRequest.lifetime:type_name -> google.protobuf.Duration
+	80, // 29: agentdock.execd.v1.PauseRequest.keep:type_name -> google.protobuf.Duration
+	80, // 30: agentdock.execd.v1.ResumeRequest.lifetime:type_name -> google.protobuf.Duration
+	13, // 31: agentdock.execd.v1.ExecSpec.env:type_name -> agentdock.execd.v1.EnvVar
+	43, // 32: agentdock.execd.v1.ExecSpec.tty:type_name -> agentdock.execd.v1.WindowSize
+	80, // 33: agentdock.execd.v1.ExecSpec.timeout:type_name -> google.protobuf.Duration
+	4,  // 34: agentdock.execd.v1.ExecSpec.end_at_limits:type_name -> agentdock.execd.v1.LimitName
+	44, // 35: agentdock.execd.v1.ExecRequest.spec:type_name -> agentdock.execd.v1.ExecSpec
+	51, // 36: agentdock.execd.v1.ListExecsResponse.info:type_name -> agentdock.execd.v1.ExecInfo
+	31, // 37: agentdock.execd.v1.ListExecsResponse.end:type_name -> agentdock.execd.v1.ListEnd
+	81, // 38: agentdock.execd.v1.ExecInfo.started_at:type_name -> google.protobuf.Timestamp
+	53, // 39: agentdock.execd.v1.ExecInfo.result:type_name -> agentdock.execd.v1.Result
+	3,  // 40: agentdock.execd.v1.Outcome.kind:type_name -> agentdock.execd.v1.OutcomeKind
+	4,  // 41: agentdock.execd.v1.Outcome.limits_hit:type_name -> agentdock.execd.v1.LimitName
+	52, // 42: agentdock.execd.v1.Result.outcome:type_name -> agentdock.execd.v1.Outcome
+	81, // 43: agentdock.execd.v1.Result.started_at:type_name -> google.protobuf.Timestamp
+	80, // 44: agentdock.execd.v1.Result.duration:type_name -> google.protobuf.Duration
+	34, // 45: agentdock.execd.v1.Result.usage:type_name -> agentdock.execd.v1.Usage
+	56, // 46: agentdock.execd.v1.OutputResponse.chunk:type_name -> agentdock.execd.v1.Chunk
+	57, // 47: agentdock.execd.v1.OutputResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	58, // 48: agentdock.execd.v1.OutputResponse.end:type_name -> agentdock.execd.v1.OutputEnd
+	5,  // 49: agentdock.execd.v1.Chunk.stream:type_name -> agentdock.execd.v1.Stream
+	53, // 50: agentdock.execd.v1.OutputEnd.result:type_name -> agentdock.execd.v1.Result
+	57, // 51: agentdock.execd.v1.WaitResponse.heartbeat:type_name -> agentdock.execd.v1.Heartbeat
+	53, // 52: agentdock.execd.v1.WaitResponse.result:type_name -> agentdock.execd.v1.Result
+	6,  // 53: agentdock.execd.v1.WriteStdinResponse.fault:type_name -> agentdock.execd.v1.Fault
+	43, // 54: agentdock.execd.v1.ResizeRequest.size:type_name -> agentdock.execd.v1.WindowSize
+	72, // 55: agentdock.execd.v1.PutArchiveRequest.target:type_name -> agentdock.execd.v1.PutArchiveTarget
+	73, // 56: agentdock.execd.v1.PutArchiveRequest.end:type_name -> agentdock.execd.v1.PutArchiveEnd
+	77, // 57: agentdock.execd.v1.GetArchiveResponse.end:type_name -> agentdock.execd.v1.GetArchiveEnd
+	10, // 58: agentdock.execd.v1.ExecdService.GetCapabilities:input_type -> agentdock.execd.v1.GetCapabilitiesRequest
+	22, // 59: agentdock.execd.v1.ExecdService.Create:input_type -> agentdock.execd.v1.CreateRequest
+	24, // 60: agentdock.execd.v1.ExecdService.AbandonCreate:input_type -> agentdock.execd.v1.AbandonCreateRequest
+	27, // 61: agentdock.execd.v1.ExecdService.Get:input_type -> agentdock.execd.v1.GetRequest
+	29, // 62: agentdock.execd.v1.ExecdService.List:input_type -> agentdock.execd.v1.ListRequest
+	32, // 63: agentdock.execd.v1.ExecdService.Destroy:input_type -> agentdock.execd.v1.DestroyRequest
+	35, // 64: agentdock.execd.v1.ExecdService.GetUsage:input_type -> agentdock.execd.v1.GetUsageRequest
+	37, // 65: agentdock.execd.v1.ExecdService.Extend:input_type -> agentdock.execd.v1.ExtendRequest
+	39, // 66: agentdock.execd.v1.ExecdService.Pause:input_type -> agentdock.execd.v1.PauseRequest
+	41, // 67: agentdock.execd.v1.ExecdService.Resume:input_type -> agentdock.execd.v1.ResumeRequest
+	16, // 68: agentdock.execd.v1.ExecdService.SetNetwork:input_type -> agentdock.execd.v1.SetNetworkRequest
+	18, // 69: agentdock.execd.v1.ExecdService.GetNetworkUse:input_type -> agentdock.execd.v1.GetNetworkUseRequest
+	45, // 70: agentdock.execd.v1.ExecdService.Exec:input_type -> agentdock.execd.v1.ExecRequest
+	47, // 71: agentdock.execd.v1.ExecdService.AttachExec:input_type -> agentdock.execd.v1.AttachExecRequest
+	49, // 72: agentdock.execd.v1.ExecdService.ListExecs:input_type -> agentdock.execd.v1.ListExecsRequest
+	54, // 73: agentdock.execd.v1.ExecdService.Output:input_type -> agentdock.execd.v1.OutputRequest
+	59, // 74: agentdock.execd.v1.ExecdService.Wait:input_type -> agentdock.execd.v1.WaitRequest
+	61, // 75: agentdock.execd.v1.ExecdService.WriteStdin:input_type -> agentdock.execd.v1.WriteStdinRequest
+	63, // 76: agentdock.execd.v1.ExecdService.CloseStdin:input_type -> agentdock.execd.v1.CloseStdinRequest
+	65, // 77: agentdock.execd.v1.ExecdService.Signal:input_type -> agentdock.execd.v1.SignalRequest
+	67, // 78: agentdock.execd.v1.ExecdService.Kill:input_type -> agentdock.execd.v1.KillRequest
+	69, // 79: agentdock.execd.v1.ExecdService.Resize:input_type -> agentdock.execd.v1.ResizeRequest
+	71, // 80: agentdock.execd.v1.ExecdService.PutArchive:input_type -> agentdock.execd.v1.PutArchiveRequest
+	75, // 81: agentdock.execd.v1.ExecdService.GetArchive:input_type -> agentdock.execd.v1.GetArchiveRequest
+	11, // 82: agentdock.execd.v1.ExecdService.GetCapabilities:output_type -> agentdock.execd.v1.GetCapabilitiesResponse
+	23, // 83: agentdock.execd.v1.ExecdService.Create:output_type -> agentdock.execd.v1.CreateResponse
+	25, // 84: agentdock.execd.v1.ExecdService.AbandonCreate:output_type -> agentdock.execd.v1.AbandonCreateResponse
+	28, // 85: agentdock.execd.v1.ExecdService.Get:output_type -> agentdock.execd.v1.GetResponse
+	30, // 86: agentdock.execd.v1.ExecdService.List:output_type -> agentdock.execd.v1.ListResponse
+	33, // 87: agentdock.execd.v1.ExecdService.Destroy:output_type -> agentdock.execd.v1.DestroyResponse
+	36, // 88: agentdock.execd.v1.ExecdService.GetUsage:output_type -> agentdock.execd.v1.GetUsageResponse
+	38, // 89: agentdock.execd.v1.ExecdService.Extend:output_type -> agentdock.execd.v1.ExtendResponse
+	40, // 90: agentdock.execd.v1.ExecdService.Pause:output_type -> agentdock.execd.v1.PauseResponse
+	42, // 91: agentdock.execd.v1.ExecdService.Resume:output_type -> agentdock.execd.v1.ResumeResponse
+	17, // 92: agentdock.execd.v1.ExecdService.SetNetwork:output_type -> agentdock.execd.v1.SetNetworkResponse
+	19, // 93: agentdock.execd.v1.ExecdService.GetNetworkUse:output_type -> agentdock.execd.v1.GetNetworkUseResponse
+	46, // 94: agentdock.execd.v1.ExecdService.Exec:output_type -> agentdock.execd.v1.ExecResponse
+	48, // 95: agentdock.execd.v1.ExecdService.AttachExec:output_type -> agentdock.execd.v1.AttachExecResponse
+	50, // 96: agentdock.execd.v1.ExecdService.ListExecs:output_type -> agentdock.execd.v1.ListExecsResponse
+	55, // 97: agentdock.execd.v1.ExecdService.Output:output_type -> agentdock.execd.v1.OutputResponse
+	60, // 98: agentdock.execd.v1.ExecdService.Wait:output_type -> agentdock.execd.v1.WaitResponse
+	62, // 99: agentdock.execd.v1.ExecdService.WriteStdin:output_type -> agentdock.execd.v1.WriteStdinResponse
+	64, // 100: agentdock.execd.v1.ExecdService.CloseStdin:output_type -> agentdock.execd.v1.CloseStdinResponse
+	66, // 101: agentdock.execd.v1.ExecdService.Signal:output_type -> agentdock.execd.v1.SignalResponse
+	68, // 102: agentdock.execd.v1.ExecdService.Kill:output_type -> agentdock.execd.v1.KillResponse
+	70, // 103: agentdock.execd.v1.ExecdService.Resize:output_type -> agentdock.execd.v1.ResizeResponse
+	74, // 104: agentdock.execd.v1.ExecdService.PutArchive:output_type -> agentdock.execd.v1.PutArchiveResponse
+	76, // 105: agentdock.execd.v1.ExecdService.GetArchive:output_type -> agentdock.execd.v1.GetArchiveResponse
+	82, // [82:106] is the sub-list for method output_type
+	58, // [58:82] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_api_execd_v1_execd_proto_init() }
@@ -4709,30 +5257,30 @@ func file_api_execd_v1_execd_proto_init() {
 	if File_api_execd_v1_execd_proto != nil {
 		return
 	}
-	file_api_execd_v1_execd_proto_msgTypes[17].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[24].OneofWrappers = []any{
 		(*ListResponse_Info)(nil),
 		(*ListResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[37].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[44].OneofWrappers = []any{
 		(*ListExecsResponse_Info)(nil),
 		(*ListExecsResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[39].OneofWrappers = []any{}
-	file_api_execd_v1_execd_proto_msgTypes[42].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[46].OneofWrappers = []any{}
+	file_api_execd_v1_execd_proto_msgTypes[49].OneofWrappers = []any{
 		(*OutputResponse_Chunk)(nil),
 		(*OutputResponse_Heartbeat)(nil),
 		(*OutputResponse_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[47].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[54].OneofWrappers = []any{
 		(*WaitResponse_Heartbeat)(nil),
 		(*WaitResponse_Result)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[58].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[65].OneofWrappers = []any{
 		(*PutArchiveRequest_Target)(nil),
 		(*PutArchiveRequest_Data)(nil),
 		(*PutArchiveRequest_End)(nil),
 	}
-	file_api_execd_v1_execd_proto_msgTypes[63].OneofWrappers = []any{
+	file_api_execd_v1_execd_proto_msgTypes[70].OneofWrappers = []any{
 		(*GetArchiveResponse_Data)(nil),
 		(*GetArchiveResponse_End)(nil),
 	}
@@ -4742,7 +5290,7 @@ func file_api_execd_v1_execd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_execd_v1_execd_proto_rawDesc), len(file_api_execd_v1_execd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   67,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

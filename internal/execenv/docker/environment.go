@@ -217,6 +217,9 @@ func (e *Environment) check(spec execenv.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
+	if err := e.Capabilities().CanReach(spec.Network); err != nil {
+		return err
+	}
 	if err := e.Capabilities().Supported(spec.Limits); err != nil {
 		return err
 	}

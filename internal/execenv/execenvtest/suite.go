@@ -20,7 +20,7 @@
 //	                     until an error, then makes room or goes on
 //	write · read · remove · mkdir · symlink · mkfifo · mksock · tree
 //	writable · id · net [tcp:ADDR | udp:ADDR | lookup:NAME]…
-//	listen NET ADDR · dial NET ADDR
+//	listen NET ADDR · dial NET ADDR · proxy ADDR NAME:PORT
 //	tty · winch N
 //
 // Verbs that fail print "error NAME" and exit with the error's number.
@@ -92,7 +92,7 @@ func tables() []testCase {
 		clockCases, treeCases, limitCases, atLimitCases, execCases,
 		outputCases, inputCases, ttyCases,
 		putCases, hostileArchiveCases, getCases,
-		isolationCases, concurrencyCases,
+		isolationCases, networkCases, concurrencyCases,
 	} {
 		all = append(all, table...)
 	}
@@ -217,6 +217,10 @@ func needsReadOnlyRoot(caps execenv.Capabilities, _ Harness) string {
 
 func needsNoNetwork(caps execenv.Capabilities, _ Harness) string {
 	return unless(caps.NetworkNone, "no network")
+}
+
+func needsWayOut(caps execenv.Capabilities, _ Harness) string {
+	return unless(caps.NetworkAllow, "a way out")
 }
 
 func needsKill(_ execenv.Capabilities, h Harness) string {

@@ -78,6 +78,9 @@ func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sa
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	if err := e.Capabilities().CanReach(spec.Network); err != nil {
+		return nil, err
+	}
 	if err := e.Capabilities().Supported(spec.Limits); err != nil {
 		return nil, err
 	}

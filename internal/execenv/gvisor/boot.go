@@ -124,7 +124,7 @@ func (b *box) make(ctx context.Context) error {
 	if err := b.Start(); err != nil {
 		return failed(err)
 	}
-	return nil
+	return b.openNetwork(ctx)
 }
 
 // startSentry starts the sentry, which waits for a command to start the sandbox,

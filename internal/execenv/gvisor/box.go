@@ -43,6 +43,7 @@ type box struct {
 	onDisk   bool          // where the files are; set before it is made
 	disk     *backing.File // nil if they are in memory
 	watching sync.WaitGroup
+	network  network
 
 	startMu sync.Mutex // see startText
 	gate    gate       // before sentry and control
@@ -115,6 +116,7 @@ func (b *box) Free() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
+	b.cutNetwork(ctx)
 	var errs []error
 	if b.container != nil {
 		if err := b.container.Destroy(); err != nil {
@@ -133,6 +135,7 @@ func (b *box) Free() error {
 	if err := errors.Join(errs...); err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot free sandbox %s", b.Spec.ID)
 	}
+	b.closeNetwork(ctx)
 	b.AwaitCommands()
 	if err := b.giveDisk(); err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot remove the files of sandbox %s", b.Spec.ID)

@@ -50,7 +50,7 @@ func (e *testEnvironment) Create(ctx context.Context, spec execenv.Spec) (execen
 
 func newTestEnvironment(t *testing.T) execenv.Environment {
 	t.Helper()
-	return openTestEnvironment(t, t.TempDir())
+	return openTestEnvironment(t, t.TempDir(), withGateway(t))
 }
 
 func openTestEnvironment(t *testing.T, stateDir string, changes ...func(*Config)) *testEnvironment {

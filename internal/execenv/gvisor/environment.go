@@ -52,8 +52,10 @@ type Config struct {
 	CgroupParent string
 	// Disk says where and how much of a disk paused sandboxes, and workspaces that
 	// are larger than memory, may take. Its Dir may be shared; StateDir if empty.
-	Disk   backing.Config
-	Logger *slog.Logger
+	Disk backing.Config
+	// Gateway is the way out of sandboxes that may have one; without it none has.
+	Gateway execenv.Gateway
+	Logger  *slog.Logger
 }
 
 // Environment implements execenv.Environment.
@@ -236,7 +238,7 @@ func (e *Environment) Capabilities() execenv.Capabilities {
 		},
 		Reports: execenv.Reports{PIDs: true, Disk: true, Inodes: true, Output: true},
 		TTY:     true, NetworkNone: true, Unprivileged: true, ReadOnlyRoot: true,
-		DiskBeyondMemory: e.disk != nil, Pause: e.disk != nil,
+		DiskBeyondMemory: e.disk != nil, Pause: e.disk != nil, NetworkAllow: e.cfg.Gateway != nil,
 	}
 }
 
@@ -246,6 +248,9 @@ func (e *Environment) Create(ctx context.Context, spec execenv.Spec) (execenv.Sa
 		return nil, err
 	}
 	if err := e.Capabilities().Supported(spec.Limits); err != nil {
+		return nil, err
+	}
+	if err := e.Capabilities().CanReach(spec.Network); err != nil {
 		return nil, err
 	}
 	if _, err := e.onDisk(spec.Limits); err != nil {

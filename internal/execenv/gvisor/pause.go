@@ -44,6 +44,9 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	if err := b.Alive(); err != nil {
 		return err
 	}
+	if b.network.stop != nil {
+		return fault.New(fault.Unsupported, "cannot pause sandbox %s: it has a network, whose connections would not be there again", b.Spec.ID)
+	}
 	if b.env.disk == nil {
 		return fault.Wrap(fault.Unsupported, b.env.noDisk, "cannot pause sandbox %s: states cannot be kept on disk here", b.Spec.ID)
 	}

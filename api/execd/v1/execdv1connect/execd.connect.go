@@ -73,6 +73,11 @@ const (
 	ExecdServicePauseProcedure = "/agentdock.execd.v1.ExecdService/Pause"
 	// ExecdServiceResumeProcedure is the fully-qualified name of the ExecdService's Resume RPC.
 	ExecdServiceResumeProcedure = "/agentdock.execd.v1.ExecdService/Resume"
+	// ExecdServiceSetNetworkProcedure is the fully-qualified name of the ExecdService's SetNetwork RPC.
+	ExecdServiceSetNetworkProcedure = "/agentdock.execd.v1.ExecdService/SetNetwork"
+	// ExecdServiceGetNetworkUseProcedure is the fully-qualified name of the ExecdService's
+	// GetNetworkUse RPC.
+	ExecdServiceGetNetworkUseProcedure = "/agentdock.execd.v1.ExecdService/GetNetworkUse"
 	// ExecdServiceExecProcedure is the fully-qualified name of the ExecdService's Exec RPC.
 	ExecdServiceExecProcedure = "/agentdock.execd.v1.ExecdService/Exec"
 	// ExecdServiceAttachExecProcedure is the fully-qualified name of the ExecdService's AttachExec RPC.
@@ -131,6 +136,12 @@ type ExecdServiceClient interface {
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED, UNSUPPORTED.
 	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
 	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
+	// SetNetwork changes what a sandbox may reach, at once (G6).
+	// Errors: INVALID, UNSUPPORTED, NOT_FOUND, GONE, UNAVAILABLE.
+	SetNetwork(context.Context, *connect.Request[v1.SetNetworkRequest]) (*connect.Response[v1.SetNetworkResponse], error)
+	// GetNetworkUse says what a sandbox reached and was refused (G6).
+	// Errors: NOT_FOUND, GONE, UNAVAILABLE.
+	GetNetworkUse(context.Context, *connect.Request[v1.GetNetworkUseRequest]) (*connect.Response[v1.GetNetworkUseResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
@@ -241,6 +252,18 @@ func NewExecdServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(execdServiceMethods.ByName("Resume")),
 			connect.WithClientOptions(opts...),
 		),
+		setNetwork: connect.NewClient[v1.SetNetworkRequest, v1.SetNetworkResponse](
+			httpClient,
+			baseURL+ExecdServiceSetNetworkProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("SetNetwork")),
+			connect.WithClientOptions(opts...),
+		),
+		getNetworkUse: connect.NewClient[v1.GetNetworkUseRequest, v1.GetNetworkUseResponse](
+			httpClient,
+			baseURL+ExecdServiceGetNetworkUseProcedure,
+			connect.WithSchema(execdServiceMethods.ByName("GetNetworkUse")),
+			connect.WithClientOptions(opts...),
+		),
 		exec: connect.NewClient[v1.ExecRequest, v1.ExecResponse](
 			httpClient,
 			baseURL+ExecdServiceExecProcedure,
@@ -328,6 +351,8 @@ type execdServiceClient struct {
 	extend          *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
 	pause           *connect.Client[v1.PauseRequest, v1.PauseResponse]
 	resume          *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	setNetwork      *connect.Client[v1.SetNetworkRequest, v1.SetNetworkResponse]
+	getNetworkUse   *connect.Client[v1.GetNetworkUseRequest, v1.GetNetworkUseResponse]
 	exec            *connect.Client[v1.ExecRequest, v1.ExecResponse]
 	attachExec      *connect.Client[v1.AttachExecRequest, v1.AttachExecResponse]
 	listExecs       *connect.Client[v1.ListExecsRequest, v1.ListExecsResponse]
@@ -390,6 +415,16 @@ func (c *execdServiceClient) Pause(ctx context.Context, req *connect.Request[v1.
 // Resume calls agentdock.execd.v1.ExecdService.Resume.
 func (c *execdServiceClient) Resume(ctx context.Context, req *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
 	return c.resume.CallUnary(ctx, req)
+}
+
+// SetNetwork calls agentdock.execd.v1.ExecdService.SetNetwork.
+func (c *execdServiceClient) SetNetwork(ctx context.Context, req *connect.Request[v1.SetNetworkRequest]) (*connect.Response[v1.SetNetworkResponse], error) {
+	return c.setNetwork.CallUnary(ctx, req)
+}
+
+// GetNetworkUse calls agentdock.execd.v1.ExecdService.GetNetworkUse.
+func (c *execdServiceClient) GetNetworkUse(ctx context.Context, req *connect.Request[v1.GetNetworkUseRequest]) (*connect.Response[v1.GetNetworkUseResponse], error) {
+	return c.getNetworkUse.CallUnary(ctx, req)
 }
 
 // Exec calls agentdock.execd.v1.ExecdService.Exec.
@@ -484,6 +519,12 @@ type ExecdServiceHandler interface {
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED, UNSUPPORTED.
 	Pause(context.Context, *connect.Request[v1.PauseRequest]) (*connect.Response[v1.PauseResponse], error)
 	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
+	// SetNetwork changes what a sandbox may reach, at once (G6).
+	// Errors: INVALID, UNSUPPORTED, NOT_FOUND, GONE, UNAVAILABLE.
+	SetNetwork(context.Context, *connect.Request[v1.SetNetworkRequest]) (*connect.Response[v1.SetNetworkResponse], error)
+	// GetNetworkUse says what a sandbox reached and was refused (G6).
+	// Errors: NOT_FOUND, GONE, UNAVAILABLE.
+	GetNetworkUse(context.Context, *connect.Request[v1.GetNetworkUseRequest]) (*connect.Response[v1.GetNetworkUseResponse], error)
 	// Exec starts a command and answers when it runs (X3).
 	// Errors: INVALID, NOT_FOUND, GONE, CONFLICT, EXHAUSTED.
 	Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error)
@@ -590,6 +631,18 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(execdServiceMethods.ByName("Resume")),
 		connect.WithHandlerOptions(opts...),
 	)
+	execdServiceSetNetworkHandler := connect.NewUnaryHandler(
+		ExecdServiceSetNetworkProcedure,
+		svc.SetNetwork,
+		connect.WithSchema(execdServiceMethods.ByName("SetNetwork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execdServiceGetNetworkUseHandler := connect.NewUnaryHandler(
+		ExecdServiceGetNetworkUseProcedure,
+		svc.GetNetworkUse,
+		connect.WithSchema(execdServiceMethods.ByName("GetNetworkUse")),
+		connect.WithHandlerOptions(opts...),
+	)
 	execdServiceExecHandler := connect.NewUnaryHandler(
 		ExecdServiceExecProcedure,
 		svc.Exec,
@@ -684,6 +737,10 @@ func NewExecdServiceHandler(svc ExecdServiceHandler, opts ...connect.HandlerOpti
 			execdServicePauseHandler.ServeHTTP(w, r)
 		case ExecdServiceResumeProcedure:
 			execdServiceResumeHandler.ServeHTTP(w, r)
+		case ExecdServiceSetNetworkProcedure:
+			execdServiceSetNetworkHandler.ServeHTTP(w, r)
+		case ExecdServiceGetNetworkUseProcedure:
+			execdServiceGetNetworkUseHandler.ServeHTTP(w, r)
 		case ExecdServiceExecProcedure:
 			execdServiceExecHandler.ServeHTTP(w, r)
 		case ExecdServiceAttachExecProcedure:
@@ -755,6 +812,14 @@ func (UnimplementedExecdServiceHandler) Pause(context.Context, *connect.Request[
 
 func (UnimplementedExecdServiceHandler) Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.Resume is not implemented"))
+}
+
+func (UnimplementedExecdServiceHandler) SetNetwork(context.Context, *connect.Request[v1.SetNetworkRequest]) (*connect.Response[v1.SetNetworkResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.SetNetwork is not implemented"))
+}
+
+func (UnimplementedExecdServiceHandler) GetNetworkUse(context.Context, *connect.Request[v1.GetNetworkUseRequest]) (*connect.Response[v1.GetNetworkUseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("agentdock.execd.v1.ExecdService.GetNetworkUse is not implemented"))
 }
 
 func (UnimplementedExecdServiceHandler) Exec(context.Context, *connect.Request[v1.ExecRequest]) (*connect.Response[v1.ExecResponse], error) {

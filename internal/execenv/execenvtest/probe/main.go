@@ -145,6 +145,8 @@ func do(verb string, args []string) int {
 		return listen(arg(0), arg(1))
 	case "dial":
 		return dial(arg(0), arg(1))
+	case "proxy":
+		return proxy(arg(0), arg(1))
 	case "tty":
 		return tty()
 	case "winch":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,21 @@ func dial(network, addr string) int {
 	defer c.Close()
 	fmt.Println("connected")
 	return 0
+}
+
+// proxy asks a proxy for a tunnel and prints the first line of its answer.
+func proxy(addr, name string) int {
+	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return failed(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", name, name); err != nil {
+		return failed(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	fmt.Print(line)
+	return failed(err)
 }
 
 func mksock(path string) error {
