@@ -22,8 +22,8 @@ import (
 	"github.com/agentdock/agentdock/internal/settings"
 )
 
-const runLong = `Run a command in a sandbox of its own: a kernel of its own (gVisor), no network,
-no secrets, an empty workspace or a copy of one, and limits that hold. When it
+const runLong = `Run a command in a sandbox of its own: a kernel of its own (gVisor), no network
+(but what --allow and --preset name), no secrets, an empty workspace or a copy of one, and limits that hold. When it
 ends, the sandbox and everything in it is gone.
 
 The program is executed without a shell, as user 10001 in /workspace. Its
@@ -53,7 +53,7 @@ count in 1024, kB, MB, GB in 1000); durations 90s, 1m30s or in seconds.
 Where a server is configured (AGENTDOCK_URL and AGENTDOCK_API_KEY, or the config
 file; see agentdock jobs), the command is a job there: the same flags, output and
 exit status, no root. --stdin is read to its end first, and may have 512 KiB;
---image-dir and --artifact-bytes are not taken. --local runs here all the same.
+--image-dir, --artifact-bytes, --allow and --preset are not taken. --local runs here all the same.
 
 Here, an execution service is started for the run, which takes root. Variables:
 ` + localexecd.BinaryEnv + ` names its program, ` + localexecd.DirEnv + ` the
@@ -65,6 +65,9 @@ const runExample = `  # the sample repository's tests and build, keeping what it
 
   # your own directory, with more room
   agentdock run --dir . --memory 2g --disk 1g --timeout 10m -- python3 -m pytest
+
+  # with a way to Python's package index, and to nothing else
+  agentdock run --preset python --disk 1g --memory 1g -- pip install --target lib requests
 
   # input from a pipe, result for a program
   echo '{"n": 1}' | agentdock run --stdin - --json -- python3 -c 'print(input())'`
@@ -158,7 +161,7 @@ func (f *runFlags) run(ctx context.Context, argv []string, sinks oneshot.Sinks, 
 		return oneshot.Failed(ctx, req, err)
 	}
 	// Always named: the service inherits no setting of ours.
-	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir)}
+	cfg := localexecd.Config{ImageDir: cmp.Or(f.imageDir, os.Getenv(image.DirEnv), image.DefaultDir), Gateway: req.Network.Open()}
 	development, err := localRuntime(os.Environ())
 	if err != nil {
 		return oneshot.Failed(ctx, req, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/agentdock/agentdock/fixtures"
 	"github.com/agentdock/agentdock/internal/artifact"
 	"github.com/agentdock/agentdock/internal/dirpack"
+	"github.com/agentdock/agentdock/internal/egress/policy"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/image"
@@ -36,6 +37,7 @@ type runFlags struct {
 	timeout, maxOutput               string
 	endAtLimit                       []string
 	env                              []string
+	allow, preset                    []string
 	cwd                              string
 	stdin                            string
 	artifacts                        []string
@@ -57,6 +59,8 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	fl.StringVar(&f.imageDir, "image-dir", "", "`directory` of the image store; "+image.DirEnv+" sets the default")
 	fl.StringVar(&f.out, "out", defaultOut, "`directory` to keep artifacts in")
 	fl.StringVar(&f.artifactBytes, "artifact-bytes", "", "`size` of all artifacts together (default "+quantity.Size(artifact.DefaultLimits().TotalBytes)+")")
+	fl.StringArrayVar(&f.allow, "allow", nil, "let the program reach this server, as `NAME[:PORT]` or *.NAME[:PORT]; repeatable")
+	fl.StringArrayVar(&f.preset, "preset", nil, "let it reach what this `word` stands for: python, node, go, rust, debian, git, or what the operator's file has; repeatable")
 	fl.BoolVar(&f.local, "local", false, "run on this machine although a server is configured")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the program's output")
 	completeImages(cmd, &f.imageDir)
@@ -112,6 +116,9 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 	if req.Env, err = parseEnv(f.env); err != nil {
 		return req, cleanup, err
 	}
+	if req.Network, err = f.network(); err != nil {
+		return req, cleanup, err
+	}
 	if err := f.checkArtifacts(&req); err != nil {
 		return req, cleanup, err
 	}
@@ -119,7 +126,7 @@ func (f *runFlags) request(ctx context.Context, argv []string, stdin io.Reader, 
 		return req, cleanup, fault.New(fault.Invalid, "cannot use --end-at-limit: it is empty; name some of %v, with commas between them, or leave it out", run.AtLimits())
 	}
 	// The port's own rules, now instead of after the start.
-	spec := execenv.Spec{ID: req.ID, Image: req.Image, Env: req.Env, Limits: req.Limits}
+	spec := execenv.Spec{ID: req.ID, Image: req.Image, Env: req.Env, Limits: req.Limits, Network: req.Network}
 	if err := spec.Validate(); err != nil {
 		return req, cleanup, err
 	}
@@ -244,6 +251,29 @@ func (f *runFlags) limits() (run.Limits, error) {
 		}
 	}
 	return l, nil
+}
+
+// network is what --allow and --preset say together.
+func (f *runFlags) network() (run.Network, error) {
+	if len(f.allow)+len(f.preset) == 0 {
+		return run.Network{}, nil
+	}
+	n := run.Network{Mode: run.NetworkAllow, Allow: f.allow}
+	file, err := policy.Open(cmp.Or(os.Getenv("AGENTDOCK_NETWORK_FILE"), policy.DefaultFile))
+	if err != nil {
+		return n, err
+	}
+	for _, name := range f.preset {
+		servers, err := file.Preset(name)
+		if err != nil {
+			return n, fault.New(fault.Invalid, "cannot use --preset: %v", err)
+		}
+		n.Allow = append(n.Allow, servers...)
+	}
+	if _, err := policy.Compile(n); err != nil {
+		return n, fault.New(fault.Invalid, "cannot use --allow: %v", err)
+	}
+	return n, nil
 }
 
 func limitNames(names []string) []run.Limit {

@@ -62,6 +62,8 @@ func collectRemote(ctx context.Context, c *client.Client, job *api.Job, sinks on
 // here can.
 func (f *runFlags) remoteRequest(ctx context.Context, argv []string, stdin io.Reader, console *console) (oneshot.Request, func(), error) {
 	for flag, why := range map[string]string{
+		"allow":          "jobs of a server have no network; run it here with --local",
+		"preset":         "jobs of a server have no network; run it here with --local",
 		"image-dir":      "the images are the server's; name one with --image",
 		"artifact-bytes": "the server's quota bounds artifacts; leave it out",
 	} {

@@ -83,6 +83,9 @@ type instance struct {
 func (i *instance) state() string  { return filepath.Join(i.dir, stateDir) }
 func (i *instance) socket() string { return filepath.Join(i.dir, socketFile) }
 
+// gateway is the socket of the way out, if there is one.
+func (i *instance) gateway() string { return filepath.Join(i.dir, gatewaySocket) }
+
 // remove gives the instance up, once nothing needs it.
 func (i *instance) remove() error {
 	err := os.RemoveAll(i.dir)

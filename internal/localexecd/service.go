@@ -33,6 +33,9 @@ type Config struct {
 	// Runtime, AuthMode and DockerSocket are what the service is told: RuntimeEnv,
 	// AuthModeEnv, DockerSocketEnv. Empty is its own default.
 	Runtime, AuthMode, DockerSocket string
+	// Gateway gives sandboxes a way to what they may reach: agentdock-egress, which
+	// is beside the service's program, is started with it.
+	Gateway bool
 	// StartTimeout and StopTimeout bound how long each may take.
 	StartTimeout, StopTimeout time.Duration
 	// Silence is how long the service may leave a call unanswered, twice in a row:
@@ -86,6 +89,7 @@ type Service struct {
 	cfg      Config
 	instance *instance
 	cmd      *exec.Cmd
+	gateway  *gateway
 	exitWith *os.File // the service stops when this is closed
 	said     *tail
 	done     chan struct{}
@@ -111,8 +115,14 @@ func Start(ctx context.Context, cfg Config) (_ *Service, err error) {
 	if err := cfg.handOver(i); err != nil {
 		return nil, errors.Join(err, i.remove())
 	}
+	if cfg.Gateway {
+		if s.gateway, err = cfg.startGateway(ctx, i); err != nil {
+			return nil, errors.Join(err, i.remove())
+		}
+	}
 	ready, err := s.launch()
 	if err != nil {
+		s.gateway.stop()
 		return nil, errors.Join(fault.Wrap(fault.Unsupported, err, "cannot start the execution service %s", cfg.Binary), i.remove())
 	}
 	if err := s.awaitReady(ctx, ready); err != nil {
@@ -138,6 +148,9 @@ func (s *Service) launch() (ready *os.File, err error) {
 	defer theirReady.Close()
 	defer theirExit.Close()
 	args := []string{"--socket", s.instance.socket(), "--state-dir", s.instance.state(), "--disk-dir", s.cfg.DiskDir, "--ready-fd", "3", "--exit-with-fd", "4"}
+	if s.gateway != nil {
+		args = append(args, "--egress-socket", s.instance.gateway())
+	}
 	if s.cfg.ImageDir != "" {
 		args = append(args, "--image-dir", s.cfg.ImageDir)
 	}
@@ -309,6 +322,7 @@ func (s *Service) halt() error {
 		_ = s.cmd.Process.Kill() // its sandboxes end with it
 		<-s.done
 	}
+	s.gateway.stop()
 	// Not the caller's context: this is what must happen in any case.
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopTimeout)
 	defer cancel()

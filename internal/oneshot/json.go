@@ -26,6 +26,7 @@ type reportJSON struct {
 	DurationMS     int64               `json:"duration_ms"`
 	Usage          usageJSON           `json:"usage"`
 	Artifacts      []artifact.Artifact `json:"artifacts"`
+	Network        *run.NetworkUse     `json:"network,omitempty"`
 	ArtifactsError *errorJSON          `json:"artifacts_error,omitempty"`
 }
 
@@ -64,7 +65,7 @@ func (r Report) WriteJSON(w io.Writer, stdout, stderr []byte) error {
 		ID: r.ID, State: r.state(), Commit: r.Commit,
 		Stdout: string(stdout), Stderr: string(stderr),
 		StdoutBytes: int64(len(stdout)), StderrBytes: int64(len(stderr)),
-		Artifacts: r.Artifacts,
+		Artifacts: r.Artifacts, Network: r.Network,
 	}
 	if out.Artifacts == nil {
 		out.Artifacts = []artifact.Artifact{}

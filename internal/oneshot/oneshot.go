@@ -29,8 +29,10 @@ type Request struct {
 	Image  string
 	Env    map[string]string
 	Limits run.Limits
-	Argv   []string
-	Dir    string
+	// Network is what the program may reach; the zero value is nothing.
+	Network run.Network
+	Argv    []string
+	Dir     string
 	// EndAtLimit names limits that end the command when it reaches them.
 	EndAtLimit []run.Limit
 
@@ -137,6 +139,9 @@ func execute(ctx context.Context, env execenv.Environment, req Request, sinks Si
 	}
 	result, err := follow(ctx, x, req, sinks)
 	r.Result = result
+	if req.Network.Open() {
+		r.Network = networkUse(ctx, sb)
+	}
 	if err != nil {
 		return err
 	}
@@ -154,9 +159,21 @@ func execute(ctx context.Context, env execenv.Environment, req Request, sinks Si
 func create(ctx context.Context, env execenv.Environment, req Request, sinks Sinks) (execenv.Sandbox, error) {
 	defer sinks.Phase("creating the sandbox")()
 	return env.Create(ctx, execenv.Spec{
-		ID: req.ID, Image: req.Image, Env: req.Env, Limits: req.Limits,
+		ID: req.ID, Image: req.Image, Env: req.Env, Limits: req.Limits, Network: req.Network,
 		Labels: map[string]string{"agentdock.sandbox": "true", "agentdock.execution_id": req.ID},
 	})
+}
+
+// networkUse is what the program did with its network. That it is not known makes
+// no run fail.
+func networkUse(ctx context.Context, sb execenv.Sandbox) *run.NetworkUse {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	use, err := sb.NetworkUse(ctx)
+	if err != nil {
+		return nil
+	}
+	return &use
 }
 
 // putFiles copies the workspace's contents in. If both sides fail, the side

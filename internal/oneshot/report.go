@@ -36,6 +36,8 @@ type Report struct {
 	Commit string
 	// Result is nil when there is none: nothing ran, or it could not be learned.
 	Result *execenv.Result
+	// Network is what a program did that had one; nil where that is not known.
+	Network *run.NetworkUse
 	// Err is what went wrong on our side.
 	Err error
 
@@ -141,6 +143,9 @@ func (r Report) Line() string {
 	}
 	if hit := limitsHit(o); hit != "" {
 		b.WriteString(", limits hit: " + hit)
+	}
+	if r.Network != nil {
+		b.WriteString(egressDenied(*r.Network))
 	}
 	switch {
 	case r.ArtifactsErr != nil:
