@@ -38,6 +38,9 @@ type command struct {
 // Shepherd starts the program and reaps all that comes of it. It returns when
 // nothing is left.
 func Shepherd() error {
+	// The kernel gives a signal to the first thread if it can, so that is the one
+	// which waits: a signal that ends this process does so before it reports.
+	runtime.LockOSThread()
 	if err := keepToItself(); err != nil {
 		return err
 	}
