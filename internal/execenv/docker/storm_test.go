@@ -89,6 +89,38 @@ func TestAStormTakesNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
+// TestAProgramStopsAllThatStart: whoever is between two steps of a start is stopped
+// too, and goes on. No command is without its limit for that, and nothing is lost.
+func TestAProgramStopsAllThatStart(t *testing.T) {
+	daemon := testenv.StartDockerd(t)
+	daemon.ImportBare()
+	e := openTest(t, daemon, stateDir(t, daemon))
+	sb := create(t, e, "one")
+	putProgram(t, sb, "stop-all", program86([]byte{
+		0xbf, 0xff, 0xff, 0xff, 0xff, 0xbe, 19, 0, 0, 0, 0xb8, 62, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xed, // kill(-1, SIGSTOP), again and again
+	}))
+	const limit = 500 * time.Millisecond
+	bad, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"/workspace/stop-all"}, Timeout: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		x, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{guestPath, "probe", "hold"}, Timeout: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := wait(t, x); r.Outcome.Kind != run.WallClock || r.Duration > limit+2*time.Second {
+			t.Errorf("command %d ended as %v (%s) after %s", i, r.Outcome, r.Outcome.Evidence, r.Duration)
+		}
+	}
+	if r := wait(t, bad); r.Outcome.Kind != run.WallClock {
+		t.Errorf("it ended as %v (%s)", r.Outcome, r.Outcome.Evidence)
+	}
+	if info, err := sb.Info(t.Context()); err != nil || info.State != execenv.StateRunning {
+		t.Errorf("the sandbox is %+v, %v", info, err)
+	}
+}
+
 func start(t *testing.T, sb execenv.Sandbox, argv ...string) execenv.Exec {
 	t.Helper()
 	x, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: argv})

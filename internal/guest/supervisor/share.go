@@ -55,6 +55,10 @@ const shortSlice = 100 * time.Microsecond
 
 // look counts if there can be too many by now, and says whether to go on.
 func (s *supervisor) look() bool {
+	if !s.forking.TryLock() {
+		return true // a shepherd is being started, which must not be held back
+	}
+	defer s.forking.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.flock) == 0 {

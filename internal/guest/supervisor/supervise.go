@@ -39,8 +39,12 @@ type supervisor struct {
 
 	say sync.Mutex // one event at a time
 
-	// mu is held while a process is started and entered here, and while what is
-	// astray is looked for: a shepherd that nobody knows yet is not astray.
+	// forking is held while a shepherd is started and entered here, and by who has to
+	// know all that there are: one that nobody knows yet is not astray, and how it
+	// ended is not to be lost. It comes before mu, which no start holds up: the
+	// programs can.
+	forking sync.Mutex
+
 	mu    sync.Mutex
 	flock map[int]*herding // by the shepherd's pid
 	named map[uint64]*herding
@@ -150,13 +154,15 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	h := &herding{number: r.Command, told: make(chan struct{}), died: make(chan struct{})}
-	s.mu.Lock()
-	h.shepherd, err = syscall.ForkExec(s.cfg.Program, []string{s.cfg.Program, "shepherd"}, attr)
+	s.forking.Lock()
+	h.shepherd, err = s.fork(attr)
 	if err == nil {
+		s.mu.Lock()
 		s.flock[h.shepherd], s.named[h.number] = h, h
 		s.keepShare()
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
+	s.forking.Unlock()
 	if err != nil {
 		report.Close()
 		ours.Close()
@@ -169,6 +175,33 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 	go s.follow(h, report)
 	go s.rouse(h)
 	return nil
+}
+
+// fork starts a shepherd. A program can stop it before it is one, when this process
+// waits for it; so that what is stopped and is nobody's goes on.
+func (s *supervisor) fork(attr *syscall.ProcAttr) (int, error) {
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		every := time.NewTicker(reportTime)
+		defer every.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-every.C:
+			}
+			all, _ := processes()
+			s.mu.Lock()
+			for pid, p := range all {
+				if p.parent == 1 && p.state == 'T' && s.flock[pid] == nil {
+					_ = unix.Kill(pid, unix.SIGCONT)
+				}
+			}
+			s.mu.Unlock()
+		}
+	}()
+	return syscall.ForkExec(s.cfg.Program, []string{s.cfg.Program, "shepherd"}, attr)
 }
 
 // rouse keeps a shepherd going until it has said that its program runs: the
@@ -306,7 +339,7 @@ const patience = 20 * time.Millisecond
 func (s *supervisor) clear(h *herding) {
 	h.killMu.Lock()
 	defer h.killMu.Unlock()
-	s.repeat(func(all map[int]process) bool {
+	s.repeat(nil, func(all map[int]process) bool {
 		select {
 		case <-h.died:
 			return true
@@ -321,17 +354,21 @@ func (s *supervisor) clear(h *herding) {
 
 // clearAstray kills all that no shepherd herds any more.
 func (s *supervisor) clearAstray() {
-	s.repeat(func(all map[int]process) bool {
+	s.repeat(&s.forking, func(all map[int]process) bool {
 		return !kill(all, astray(all, func(pid int) bool { return s.flock[pid] != nil }))
 	})
 }
 
 // repeat calls f until it says that it is done. At first others run meanwhile;
-// if that takes too long, they are stopped while f runs.
-func (s *supervisor) repeat(f func(all map[int]process) (done bool)) {
+// if that takes too long, they are stopped while f runs. Each time, first is held
+// too, if there is one.
+func (s *supervisor) repeat(first *sync.Mutex, f func(all map[int]process) (done bool)) {
 	began := time.Now()
 	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		done := false
+		if first != nil {
+			first.Lock()
+		}
 		s.mu.Lock()
 		if time.Since(began) < patience {
 			if all, err := processes(); err == nil {
@@ -341,6 +378,9 @@ func (s *supervisor) repeat(f func(all map[int]process) (done bool)) {
 			_ = frozen(func(all map[int]process) { done = f(all) })
 		}
 		s.mu.Unlock()
+		if first != nil {
+			first.Unlock()
+		}
 		if done {
 			return
 		}
@@ -357,6 +397,8 @@ func (s *supervisor) reapLoop(dead <-chan os.Signal) {
 }
 
 func (s *supervisor) reap() bool {
+	s.forking.Lock()
+	defer s.forking.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var status unix.WaitStatus
