@@ -72,7 +72,8 @@ func TestAStormTakesNoMoreThanItsShare(t *testing.T) {
 		}
 	}
 	t.Logf("the storm had up to %d processes and ended as %s after %s: %s; %d commands ran beside it", most, r.Outcome, r.Duration, r.Outcome.Evidence, ran)
-	if !strings.Contains(r.Outcome.Evidence, "may have 512 here") {
+	// A storm can also have taken what its own shepherd needed.
+	if !strings.Contains(r.Outcome.Evidence, "may have 512 here") && !strings.Contains(r.Outcome.Evidence, "could not go on") {
 		t.Errorf("the storm had up to %d processes, its share is %d, and its evidence says %q", most, shareOfProcesses, r.Outcome.Evidence)
 	}
 	switch r.Outcome.Kind {

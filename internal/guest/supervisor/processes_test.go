@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -61,5 +62,14 @@ func TestNamesOfProcessesAreNotBelieved(t *testing.T) {
 	p, err := readStat(os.Getpid())
 	if err != nil || p.parent != os.Getppid() || p.threads < 1 {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestAShepherdsExitCodeIsNotTheProgramsOwn(t *testing.T) {
+	if status, reason := unwatched(2<<8, "a remark"); unix.WaitStatus(status).Signal() != unix.SIGKILL || !strings.HasPrefix(reason, "a remark; ") {
+		t.Errorf("%#x, %q", status, reason)
+	}
+	if status, _ := unwatched(unix.WaitStatus(unix.SIGTERM), ""); unix.WaitStatus(status).Signal() != unix.SIGTERM {
+		t.Errorf("one that was killed: %#x", status)
 	}
 }

@@ -263,13 +263,26 @@ func (s *supervisor) follow(h *herding, report *os.File) {
 	end.Reason = h.remark
 	s.mu.Unlock()
 	if !reported {
-		end.Status, end.Reason = uint32(h.status), "the process that watches over the command was killed from inside the sandbox"
+		end.Status, end.Reason = unwatched(h.status, end.Reason)
 	}
 	s.forget(h)
 	if !started {
 		_ = s.event(Event{Op: EventStarted, Command: h.number})
 	}
 	_ = s.event(s.usage(end))
+}
+
+// unwatched is the end of a command whose shepherd ended without a report: what it
+// herded was killed. Its own exit code, where it could not go on, is not the
+// program's.
+func unwatched(shepherd unix.WaitStatus, remark string) (status uint32, reason string) {
+	if remark != "" {
+		remark += "; "
+	}
+	if shepherd.Signaled() {
+		return uint32(shepherd), remark + "the process that watches over the command was killed from inside the sandbox"
+	}
+	return uint32(unix.SIGKILL), remark + "the process that watches over the command could not go on, and what it watched was killed"
 }
 
 func (s *supervisor) started(h *herding, pid string) {
