@@ -99,6 +99,7 @@ const (
 	SandboxStateCreating SandboxState = "creating"
 	SandboxStateEnded    SandboxState = "ended"
 	SandboxStateEnding   SandboxState = "ending"
+	SandboxStatePaused   SandboxState = "paused"
 	SandboxStateRunning  SandboxState = "running"
 )
 
@@ -110,6 +111,8 @@ func (e SandboxState) Valid() bool {
 	case SandboxStateEnded:
 		return true
 	case SandboxStateEnding:
+		return true
+	case SandboxStatePaused:
 		return true
 	case SandboxStateRunning:
 		return true
@@ -1138,6 +1141,9 @@ type MakeDirectoryJSONRequestBody = FilePlace
 
 // MoveFileJSONRequestBody defines body for MoveFile for application/json ContentType.
 type MoveFileJSONRequestBody = FileMove
+
+// ResumeSandboxJSONRequestBody defines body for ResumeSandbox for application/json ContentType.
+type ResumeSandboxJSONRequestBody = SandboxExtension
 
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecSpec

@@ -52,6 +52,24 @@ func (c *Client) ExtendSandbox(ctx context.Context, id string, ttl time.Duration
 	return orNil(&box, err)
 }
 
+// PauseSandbox puts a sandbox away, with its files and commands, until it is resumed
+// or its deadline comes.
+func (c *Client) PauseSandbox(ctx context.Context, id string) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id) + "/pause"}, &box)
+	return orNil(&box, err)
+}
+
+// ResumeSandbox goes on with a sandbox that is paused, whose time then ends so long
+// from now.
+func (c *Client) ResumeSandbox(ctx context.Context, id string, ttl time.Duration) (*api.Sandbox, error) {
+	var box api.Sandbox
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: sandboxPath(id) + "/resume", body: api.SandboxExtension{TTLMS: ttl.Milliseconds()},
+	}, &box)
+	return orNil(&box, err)
+}
+
 // SandboxMetrics returns what a sandbox has used, over time.
 func (c *Client) SandboxMetrics(ctx context.Context, id string) (*api.SandboxMetrics, error) {
 	var m api.SandboxMetrics

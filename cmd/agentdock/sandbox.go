@@ -28,7 +28,7 @@ jobs); agentdock up starts one.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSandboxCreate(), newSandboxList(), newSandboxExec(), newSandboxCopy(), newSandboxExtend(), newSandboxKill(), newSandboxLogs())
+	cmd.AddCommand(newSandboxCreate(), newSandboxList(), newSandboxExec(), newSandboxCopy(), newSandboxExtend(), newSandboxPause(), newSandboxResume(), newSandboxKill(), newSandboxLogs())
 	return cmd
 }
 
@@ -154,6 +154,49 @@ func newSandboxExtend() *cobra.Command {
 				return fmt.Errorf("cannot extend the sandbox: %w", err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s ends at %s\n", box.ID, when(box.ExpiresAt))
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&ttl, "ttl", "5m", "`duration` from now after which it ends")
+	return cmd
+}
+
+func newSandboxPause() *cobra.Command {
+	return &cobra.Command{
+		Use:               "pause ID",
+		Short:             "Put a sandbox away, with its files and commands",
+		Example:           `  agentdock sandbox pause ID`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeSandboxes,
+		RunE: withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			box, err := c.PauseSandbox(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("cannot pause the sandbox: %w", err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is paused and kept until %s\n", box.ID, when(box.ExpiresAt))
+			return err
+		}),
+	}
+}
+
+func newSandboxResume() *cobra.Command {
+	var ttl string
+	cmd := &cobra.Command{
+		Use:               "resume ID",
+		Short:             "Go on with a sandbox that is paused",
+		Example:           `  agentdock sandbox resume --ttl 1h ID`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeSandboxes,
+		RunE: withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			d, err := quantity.ParseDuration(ttl)
+			if err != nil {
+				return fault.New(fault.Invalid, "cannot use --ttl: %v", err)
+			}
+			box, err := c.ResumeSandbox(cmd.Context(), args[0], d)
+			if err != nil {
+				return fmt.Errorf("cannot resume the sandbox: %w", err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s runs and ends at %s\n", box.ID, when(box.ExpiresAt))
 			return err
 		}),
 	}

@@ -138,6 +138,34 @@ func (h *handlers) ExtendSandbox(ctx context.Context, r ExtendSandboxRequestObje
 	return ExtendSandbox200JSONResponse(fromSandbox(box)), nil
 }
 
+func (h *handlers) PauseSandbox(ctx context.Context, r PauseSandboxRequestObject) (PauseSandboxResponseObject, error) {
+	s, err := h.sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	box, err := s.Pause(ctx, h.caller(ctx), r.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return PauseSandbox200JSONResponse(fromSandbox(box)), nil
+}
+
+func (h *handlers) ResumeSandbox(ctx context.Context, r ResumeSandboxRequestObject) (ResumeSandboxResponseObject, error) {
+	s, err := h.sandboxes()
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := milliseconds("ttl_ms", r.Body.TTLMS)
+	if err != nil {
+		return nil, err
+	}
+	box, err := s.Resume(ctx, h.caller(ctx), r.SandboxID, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return ResumeSandbox200JSONResponse(fromSandbox(box)), nil
+}
+
 func (h *handlers) GetSandboxMetrics(ctx context.Context, r GetSandboxMetricsRequestObject) (GetSandboxMetricsResponseObject, error) {
 	s, err := h.sandboxes()
 	if err != nil {

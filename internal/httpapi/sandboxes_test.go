@@ -102,6 +102,26 @@ func TestSandboxFromCreateToKill(t *testing.T) {
 	if len(m.Samples) == 0 || m.Limits.MemoryBytes == 0 {
 		t.Errorf("metrics %+v", m)
 	}
+	var paused, resumed api.Sandbox
+	decode(t, r.send("POST", path+"/pause", r.admin, nil).body, &paused)
+	if paused.State != "paused" || !paused.ExpiresAt.Equal(paused.Deadline) {
+		t.Errorf("paused: %+v", paused)
+	}
+	for _, busy := range []answer{
+		r.send("POST", path+"/pause", r.admin, nil), r.send("POST", path+"/extend", r.admin, api.SandboxExtension{TTLMS: 5000}),
+		r.send("POST", path+"/execs", r.admin, api.ExecSpec{Argv: []string{"true"}}),
+	} {
+		if p := busy.problem(t); p.Code != api.ProblemCodeConflict {
+			t.Errorf("of a paused sandbox: %+v", p)
+		}
+	}
+	decode(t, r.send("POST", path+"/resume", r.admin, api.SandboxExtension{TTLMS: time.Hour.Milliseconds()}).body, &resumed)
+	if d := time.Until(resumed.ExpiresAt); resumed.State != "running" || d < 59*time.Minute || d > time.Hour {
+		t.Errorf("resumed for an hour: %+v", resumed)
+	}
+	if p := r.send("POST", path+"/resume", r.admin, api.SandboxExtension{TTLMS: 5000}).problem(t); p.Code != api.ProblemCodeConflict {
+		t.Errorf("resumed again: %+v", p)
+	}
 	for range 2 {
 		var killed api.Sandbox
 		decode(t, r.send("DELETE", path, r.admin, nil).body, &killed)

@@ -151,6 +151,12 @@ type ServerInterface interface {
 	// GetSandboxMetrics Say what a sandbox has used, over time
 	// (GET /v1/sandboxes/{sandbox_id}/metrics)
 	GetSandboxMetrics(w http.ResponseWriter, r *http.Request, sandboxID SandboxID)
+	// PauseSandbox Put a sandbox away
+	// (POST /v1/sandboxes/{sandbox_id}/pause)
+	PauseSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID)
+	// ResumeSandbox Go on with a sandbox that is paused
+	// (POST /v1/sandboxes/{sandbox_id}/resume)
+	ResumeSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID)
 	// RunExec Run a command and follow it to its end
 	// (POST /v1/sandboxes/{sandbox_id}/run)
 	RunExec(w http.ResponseWriter, r *http.Request, sandboxID SandboxID)
@@ -427,6 +433,18 @@ func (_ Unimplemented) WatchFiles(w http.ResponseWriter, r *http.Request, sandbo
 // GetSandboxMetrics Say what a sandbox has used, over time
 // (GET /v1/sandboxes/{sandbox_id}/metrics)
 func (_ Unimplemented) GetSandboxMetrics(w http.ResponseWriter, r *http.Request, sandboxID SandboxID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// PauseSandbox Put a sandbox away
+// (POST /v1/sandboxes/{sandbox_id}/pause)
+func (_ Unimplemented) PauseSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ResumeSandbox Go on with a sandbox that is paused
+// (POST /v1/sandboxes/{sandbox_id}/resume)
+func (_ Unimplemented) ResumeSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -2098,6 +2116,58 @@ func (siw *ServerInterfaceWrapper) GetSandboxMetrics(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// PauseSandbox operation middleware
+func (siw *ServerInterfaceWrapper) PauseSandbox(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "sandbox_id" -------------
+	var sandboxID SandboxID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "sandbox_id", chi.URLParam(r, "sandbox_id"), &sandboxID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sandbox_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseSandbox(w, r, sandboxID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeSandbox operation middleware
+func (siw *ServerInterfaceWrapper) ResumeSandbox(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "sandbox_id" -------------
+	var sandboxID SandboxID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "sandbox_id", chi.URLParam(r, "sandbox_id"), &sandboxID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sandbox_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeSandbox(w, r, sandboxID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RunExec operation middleware
 func (siw *ServerInterfaceWrapper) RunExec(w http.ResponseWriter, r *http.Request) {
 
@@ -2309,6 +2379,12 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/sandboxes/{sandbox_id}/extend", wrapper.ExtendSandbox)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/sandboxes/{sandbox_id}/pause", wrapper.PauseSandbox)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/sandboxes/{sandbox_id}/resume", wrapper.ResumeSandbox)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/sandboxes/{sandbox_id}/metrics", wrapper.GetSandboxMetrics)
@@ -4440,6 +4516,85 @@ func (response GetSandboxMetricsdefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type PauseSandboxRequestObject struct {
+	SandboxID SandboxID `json:"sandbox_id"`
+}
+
+type PauseSandboxResponseObject interface {
+	VisitPauseSandboxResponse(w http.ResponseWriter) error
+}
+
+type PauseSandbox200JSONResponse Sandbox
+
+func (response PauseSandbox200JSONResponse) VisitPauseSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSandboxdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseSandboxdefaultApplicationProblemPlusJSONResponse) VisitPauseSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSandboxRequestObject struct {
+	SandboxID SandboxID `json:"sandbox_id"`
+	Body      *ResumeSandboxJSONRequestBody
+}
+
+type ResumeSandboxResponseObject interface {
+	VisitResumeSandboxResponse(w http.ResponseWriter) error
+}
+
+type ResumeSandbox200JSONResponse Sandbox
+
+func (response ResumeSandbox200JSONResponse) VisitResumeSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSandboxdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeSandboxdefaultApplicationProblemPlusJSONResponse) VisitResumeSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type RunExecRequestObject struct {
 	SandboxID SandboxID `json:"sandbox_id"`
 	Body      *RunExecJSONRequestBody
@@ -4763,6 +4918,12 @@ type StrictServerInterface interface {
 	// GetSandboxMetrics Say what a sandbox has used, over time
 	// (GET /v1/sandboxes/{sandbox_id}/metrics)
 	GetSandboxMetrics(ctx context.Context, request GetSandboxMetricsRequestObject) (GetSandboxMetricsResponseObject, error)
+	// PauseSandbox Put a sandbox away
+	// (POST /v1/sandboxes/{sandbox_id}/pause)
+	PauseSandbox(ctx context.Context, request PauseSandboxRequestObject) (PauseSandboxResponseObject, error)
+	// ResumeSandbox Go on with a sandbox that is paused
+	// (POST /v1/sandboxes/{sandbox_id}/resume)
+	ResumeSandbox(ctx context.Context, request ResumeSandboxRequestObject) (ResumeSandboxResponseObject, error)
 	// RunExec Run a command and follow it to its end
 	// (POST /v1/sandboxes/{sandbox_id}/run)
 	RunExec(ctx context.Context, request RunExecRequestObject) (RunExecResponseObject, error)
@@ -6040,6 +6201,65 @@ func (sh *strictHandler) GetSandboxMetrics(w http.ResponseWriter, r *http.Reques
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetSandboxMetricsResponseObject); ok {
 		if err := validResponse.VisitGetSandboxMetricsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PauseSandbox operation middleware
+func (sh *strictHandler) PauseSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID) {
+	var request PauseSandboxRequestObject
+
+	request.SandboxID = sandboxID
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseSandbox(ctx, request.(PauseSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseSandbox")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PauseSandboxResponseObject); ok {
+		if err := validResponse.VisitPauseSandboxResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResumeSandbox operation middleware
+func (sh *strictHandler) ResumeSandbox(w http.ResponseWriter, r *http.Request, sandboxID SandboxID) {
+	var request ResumeSandboxRequestObject
+
+	request.SandboxID = sandboxID
+
+	var body ResumeSandboxJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeSandbox(ctx, request.(ResumeSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeSandbox")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResumeSandboxResponseObject); ok {
+		if err := validResponse.VisitResumeSandboxResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -53,7 +53,7 @@ func TestWalk(t *testing.T) {
 
 	bodies := map[string]any{
 		"createJob": trueJob(), "createUpload": []byte("x"), "createTenant": api.TenantSpec{Name: "x"},
-		"createSandbox": api.SandboxSpec{}, "extendSandbox": api.SandboxExtension{TTLMS: 60_000}, "runExec": api.ExecSpec{Argv: []string{"true"}},
+		"createSandbox": api.SandboxSpec{}, "extendSandbox": api.SandboxExtension{TTLMS: 60_000}, "resumeSandbox": api.SandboxExtension{TTLMS: 60_000}, "runExec": api.ExecSpec{Argv: []string{"true"}},
 		"startExec": api.ExecSpec{Argv: []string{"true"}}, "writeStdin": []byte("x"), "signalExec": api.ExecSignal{Signal: "SIGTERM"},
 		"resizeExec": api.TerminalSize{Cols: 80, Rows: 24}, "putArchive": []byte("x"), "writeFile": []byte("x"),
 		"makeDirectory": api.FilePlace{Path: "d"}, "moveFile": api.FileMove{From: "a", To: "b"},

@@ -39,6 +39,14 @@ func (s *Sandboxes) Open(ctx context.Context, caller control.Caller, id string) 
 }
 
 func (s *Sandboxes) open(ctx context.Context, caller control.Caller, record run.Sandbox) (*Handle, error) {
+	if record.State == run.SandboxPaused {
+		return nil, fault.New(fault.Conflict, "sandbox %s is paused; resume it first", record.ID)
+	}
+	return s.reach(ctx, caller, record)
+}
+
+// reach is open for a sandbox that may be paused.
+func (s *Sandboxes) reach(ctx context.Context, caller control.Caller, record run.Sandbox) (*Handle, error) {
 	switch {
 	case record.State == run.SandboxCreating:
 		return nil, fault.New(fault.Conflict, "sandbox %s is being created; try again when it runs", record.ID)

@@ -24,6 +24,10 @@
 //     service that has it ends, or when it ends by itself. From then on every
 //     use fails with Gone, whose message says how it ended; Get still shows it,
 //     with the outcome, for a day.
+//   - Pause puts it away, at an execution service that can, until its deadline or
+//     until Resume brings it back, its commands included (execenv P10). It holds
+//     its part of the quota. What a service has is the truth: a sweep puts on record
+//     whether it is paused. One that is paused ends with its execution service.
 //   - Extend moves ExpiresAt, up to Deadline. It fails with Gone when the time
 //     is over. The record is the truth, and the clock of the execution service is
 //     set by it, again by a sweep if need be.

@@ -137,16 +137,23 @@ func (s *Sandboxes) reconcile(ctx context.Context, conn Connection, infos []exec
 		there[info.ID] = info
 	}
 	var running []run.Sandbox
-	wrong := map[string]bool{}
+	wrong, turned := map[string]bool{}, map[string]bool{}
 	lost := map[string]run.Outcome{}
 	for _, box := range boxes {
 		info, listed := there[box.ID]
-		if box.State != run.SandboxRunning {
+		if box.State != run.SandboxRunning && box.State != run.SandboxPaused {
 			continue
 		}
 		if outcome := lostAs(box, info, listed); outcome != nil {
 			lost[box.ID] = *outcome
 			continue
+		}
+		if paused := info.State == execenv.StatePaused; paused != (box.State == run.SandboxPaused) {
+			turned[box.ID] = true
+			continue
+		}
+		if box.State == run.SandboxPaused {
+			continue // its clock was set when it was paused
 		}
 		running = append(running, box)
 		wrong[box.ID] = apart(info.ExpiresAt, box.ExpiresAt) > clockSlack
@@ -158,6 +165,9 @@ func (s *Sandboxes) reconcile(ctx context.Context, conn Connection, infos []exec
 		if outcome, ok := lost[box.ID]; ok {
 			_, err := s.end(ctx, box.ID, outcome)
 			return err
+		}
+		if turned[box.ID] {
+			return s.settle(ctx, conn, box)
 		}
 		if wrong[box.ID] {
 			return s.setClock(ctx, conn, box)

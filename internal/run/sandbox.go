@@ -50,6 +50,8 @@ const (
 	SandboxCreating SandboxState = "creating"
 	// SandboxRunning: commands can run.
 	SandboxRunning SandboxState = "running"
+	// SandboxPaused: it is out of memory, and goes on where it was when it is resumed.
+	SandboxPaused SandboxState = "paused"
 	// SandboxEnding: nothing can run any more, and something may be left of it.
 	SandboxEnding SandboxState = "ending"
 	// SandboxEnded: nothing is left but the record.
@@ -58,26 +60,30 @@ const (
 
 // SandboxStates lists every state in the order a sandbox passes through them.
 func SandboxStates() []SandboxState {
-	return []SandboxState{SandboxCreating, SandboxRunning, SandboxEnding, SandboxEnded}
+	return []SandboxState{SandboxCreating, SandboxRunning, SandboxPaused, SandboxEnding, SandboxEnded}
 }
 
-// CanMove reports whether a sandbox may go from s to to. It only ever goes
-// forward, and to its end through ending: its tenant's quota is free again when
+// CanMove reports whether a sandbox may go from s to to. But for a pause it only
+// ever goes forward, and to its end through ending: its tenant's quota is free again when
 // the sandbox is, and not when somebody asked for that.
 func (s SandboxState) CanMove(to SandboxState) bool {
 	switch to {
 	case SandboxRunning:
-		return s == SandboxCreating
+		return s == SandboxCreating || s == SandboxPaused
+	case SandboxPaused:
+		return s == SandboxRunning
 	case SandboxEnding:
-		return s == SandboxCreating || s == SandboxRunning
+		return s.Alive()
 	case SandboxEnded:
 		return s == SandboxEnding
 	}
 	return false
 }
 
-// Alive reports whether the sandbox can be used, now or soon.
-func (s SandboxState) Alive() bool { return s == SandboxCreating || s == SandboxRunning }
+// Alive reports whether the sandbox can be used, now or soon, or when it is resumed.
+func (s SandboxState) Alive() bool {
+	return s == SandboxCreating || s == SandboxRunning || s == SandboxPaused
+}
 
 // Known reports whether there is such a state.
 func (s SandboxState) Known() bool { return slices.Contains(SandboxStates(), s) }

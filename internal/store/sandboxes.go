@@ -26,6 +26,12 @@ type Sandboxes interface {
 	// now, or at its deadline if that is sooner. With atLeast it never shortens
 	// it. It fails with Gone when the time is over or the end has begun.
 	ExtendSandbox(ctx context.Context, tenantID, id string, ttl time.Duration, atLeast bool) (run.Sandbox, error)
+	// PauseSandbox makes a running sandbox paused. Its time then ends at its
+	// deadline.
+	PauseSandbox(ctx context.Context, id string) (run.Sandbox, error)
+	// ResumeSandbox makes a paused sandbox running. Its time then ends ttl from
+	// now, or at its deadline.
+	ResumeSandbox(ctx context.Context, id string, ttl time.Duration) (run.Sandbox, error)
 	// EndSandbox begins the end of one that has not ended (ending). It may be
 	// repeated and returns the sandbox as it is afterwards.
 	EndSandbox(ctx context.Context, id string, o run.Outcome) (run.Sandbox, error)

@@ -85,6 +85,9 @@
 //     with another request fails with Conflict; concurrent calls with one key make
 //     one sandbox. A sandbox whose end began before it ran was not made: its key
 //     is free again.
+//   - S9. A paused sandbox has its time until its deadline, one that is resumed ttl
+//     from then or until its deadline. A sandbox whose time is over is neither
+//     paused nor resumed, but Gone.
 //
 // # Tenants and what they own
 //

@@ -38,11 +38,12 @@ func (f *Facade) controlPlane() http.Handler {
 		{"POST", "/sandboxes/{id}/connect", "e2b.connect", write, f.connect},
 		{"POST", "/v2/sandboxes/{id}/connect", "e2b.connect", write, f.connect},
 		{"POST", "/sandboxes/{id}/resume", "e2b.resume", write, f.connect},
+		{"POST", "/sandboxes/{id}/pause", "e2b.pause", write, f.pause},
+		{"POST", "/v2/sandboxes/{id}/pause", "e2b.pause", write, f.pause},
 		{"POST", "/sandboxes/{id}/timeout", "e2b.timeout", write, f.timeout},
 		{"POST", "/sandboxes/{id}/refreshes", "e2b.refresh", write, f.refresh},
 		{"GET", "/sandboxes/{id}/metrics", "e2b.metrics", read, f.metrics},
 
-		{"POST", "/sandboxes/{id}/pause", "e2b.pause", write, f.without("sandboxes cannot be paused here: the environment has no snapshots")},
 		{"POST", "/sandboxes/{id}/snapshots", "e2b.snapshot", write, f.without("sandboxes have no snapshots here")},
 		{"POST", "/sandboxes/{id}/fork", "e2b.fork", write, f.without("sandboxes cannot be forked here: the environment has no snapshots")},
 		{"PUT", "/sandboxes/{id}/network", "e2b.network", write, f.without("sandboxes have no network here, and nothing can be set for it")},

@@ -95,6 +95,9 @@ func (f *Facade) enter(r *http.Request, x *exchange, caller control.Caller, box 
 	if err := x.gate.Note(caller, "e2b.sandbox", err); err != nil {
 		return err
 	}
+	if box.State == run.SandboxPaused {
+		return fault.New(fault.Gone, "the sandbox is paused; connect to it to resume it")
+	}
 	x.handle, err = f.live.Open(r.Context(), caller, box.ID)
 	return err
 }
@@ -102,7 +105,7 @@ func (f *Facade) enter(r *http.Request, x *exchange, caller control.Caller, box 
 // closed answers for a sandbox that is not there, or not any more: a gateway
 // without anything behind it is what clients understand as the end of a sandbox.
 func closed(w http.ResponseWriter) {
-	problem(w, http.StatusBadGateway, "the sandbox does not exist, or has ended")
+	problem(w, http.StatusBadGateway, "the sandbox does not exist, has ended, or is paused")
 }
 
 // userOf is the user in whose name a client wants to work.

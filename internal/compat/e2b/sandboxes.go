@@ -105,7 +105,7 @@ func (n newSandbox) supported() error {
 	case n.TemplateID == "":
 		return fault.New(fault.Invalid, "templateID is missing")
 	case n.AutoPause:
-		return fault.New(fault.Unsupported, "sandboxes cannot be paused here, so they end when their time is over")
+		return fault.New(fault.Unsupported, "sandboxes are not paused here when their time is over, they end; pause one before")
 	case set(n.Network):
 		return fault.New(fault.Unsupported, "sandboxes have no network here, and nothing can be set for it")
 	case len(n.Volumes) > 0:
@@ -147,10 +147,17 @@ func detailsOf(box run.Sandbox) details {
 	delete(metadata, labelTemplate)
 	return details{
 		SandboxID: box.ID, TemplateID: templateOf(box), ClientID: "agentdock",
-		StartedAt: box.CreatedAt, EndAt: box.ExpiresAt, State: "running",
+		StartedAt: box.CreatedAt, EndAt: box.ExpiresAt, State: stateOf(box),
 		CPUCount: max(1, box.Spec.Limits.MilliCPU/1000), MemoryMB: box.Spec.Limits.MemoryBytes / run.MiB,
 		DiskSizeMB: box.Spec.Limits.DiskBytes / run.MiB, EnvdVersion: daemonVersion, Metadata: metadata,
 	}
+}
+
+func stateOf(box run.Sandbox) string {
+	if box.State == run.SandboxPaused {
+		return "paused"
+	}
+	return "running"
 }
 
 // alive returns a sandbox that can be used; to these clients, one that has ended
@@ -185,14 +192,42 @@ func (f *Facade) kill(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// connect gives a sandbox into a client's hands again, and never shortens its
-// time.
-func (f *Facade) connect(w http.ResponseWriter, r *http.Request) error {
-	box, err := f.extend(r, f.cfg.TTL, true)
+// pause puts a sandbox away.
+func (f *Facade) pause(w http.ResponseWriter, r *http.Request) error {
+	box, err := f.alive(r)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, sessionOf(box))
+	if _, err := f.live.Pause(r.Context(), exchangeOf(r.Context()).caller, box.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// connect gives a sandbox into a client's hands again, and never shortens its
+// time. One that is paused is resumed, which its status tells.
+func (f *Facade) connect(w http.ResponseWriter, r *http.Request) error {
+	ttl, err := timeIn(r, f.cfg.TTL)
+	if err != nil {
+		return err
+	}
+	box, err := f.alive(r)
+	if err != nil {
+		return err
+	}
+	caller, status := exchangeOf(r.Context()).caller, http.StatusOK
+	if box.State == run.SandboxPaused {
+		status = http.StatusCreated
+		box, err = f.live.Resume(r.Context(), caller, box.ID, ttl)
+	}
+	if status == http.StatusOK || fault.Is(err, fault.Conflict) { // somebody else has resumed it
+		box, err = f.live.Extend(r.Context(), caller, box.ID, ttl, true)
+	}
+	if err != nil {
+		return err
+	}
+	answer(w, status, sessionOf(box))
 	return nil
 }
 
@@ -214,22 +249,31 @@ func (f *Facade) refresh(w http.ResponseWriter, r *http.Request) error {
 
 // extend sets the time of a sandbox as the body says, or to ttl from now.
 func (f *Facade) extend(r *http.Request, ttl time.Duration, atLeast bool) (run.Sandbox, error) {
+	ttl, err := timeIn(r, ttl)
+	if err != nil {
+		return run.Sandbox{}, err
+	}
+	return f.live.Extend(r.Context(), exchangeOf(r.Context()).caller, chi.URLParam(r, "id"), ttl, atLeast)
+}
+
+// timeIn is the time that a body asks for, or ttl.
+func timeIn(r *http.Request, ttl time.Duration) (time.Duration, error) {
 	var body struct {
 		Timeout  *int64 `json:"timeout"`
 		Duration *int64 `json:"duration"` // what refreshes calls it
 	}
 	if err := readBody(r, &body); err != nil {
-		return run.Sandbox{}, err
+		return 0, err
 	}
 	for _, n := range []*int64{body.Timeout, body.Duration} {
 		if n != nil {
 			var err error
 			if ttl, err = seconds(*n); err != nil {
-				return run.Sandbox{}, err
+				return 0, err
 			}
 		}
 	}
-	return f.live.Extend(r.Context(), exchangeOf(r.Context()).caller, chi.URLParam(r, "id"), ttl, atLeast)
+	return ttl, nil
 }
 
 func (f *Facade) list(w http.ResponseWriter, r *http.Request) error {
@@ -243,7 +287,7 @@ func (f *Facade) list(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Unsupported, "sandboxes are listed newest first here")
 	}
 	q := store.SandboxQuery{
-		States: []run.SandboxState{run.SandboxCreating, run.SandboxRunning}, Labels: map[string]string{}, Cursor: query.Get("nextToken"),
+		Labels: map[string]string{}, Cursor: query.Get("nextToken"),
 	}
 	pairs, err := url.ParseQuery(query.Get("metadata"))
 	if err != nil {
@@ -265,8 +309,14 @@ func (f *Facade) list(w http.ResponseWriter, r *http.Request) error {
 		// Clients go on with the next page, whatever the size of one.
 		q.Limit = min(q.Limit, control.MaxPage)
 	}
-	found := []details{}
 	if wants(query["state"], "running") {
+		q.States = append(q.States, run.SandboxCreating, run.SandboxRunning)
+	}
+	if wants(query["state"], "paused") {
+		q.States = append(q.States, run.SandboxPaused)
+	}
+	found := []details{}
+	if len(q.States) > 0 {
 		page, err := f.live.List(r.Context(), exchangeOf(r.Context()).caller, q)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/fault"
@@ -134,7 +135,7 @@ func (s *Store) PlaceSandbox(ctx context.Context, id, node string) error {
 // StartSandbox makes a sandbox running.
 func (s *Store) StartSandbox(ctx context.Context, id string, r run.Resolved) (started run.Sandbox, err error) {
 	err = s.moveSandbox(ctx, "note that the sandbox runs", id, func(t *tx, box run.Sandbox) error {
-		if !box.State.CanMove(run.SandboxRunning) {
+		if box.State != run.SandboxCreating {
 			return fault.New(fault.Conflict, "cannot start a sandbox that is %s", box.State)
 		}
 		started, err = readSandbox(t.QueryRowContext(t.ctx,
@@ -194,6 +195,44 @@ func (s *Store) ExtendSandbox(ctx context.Context, tenantID, id string, ttl time
 // ran is free again (S8).
 const beginEnd = `state = 'ending', access_token = '',
 	idempotency_key = CASE WHEN state = 'creating' THEN NULL ELSE idempotency_key END`
+
+// PauseSandbox makes a sandbox paused (S9).
+func (s *Store) PauseSandbox(ctx context.Context, id string) (run.Sandbox, error) {
+	return s.turnSandbox(ctx, "note that the sandbox is paused", id, run.SandboxPaused, func(t *tx, _ int64) (run.Sandbox, error) {
+		return readSandbox(t.QueryRowContext(t.ctx,
+			`UPDATE sandboxes SET paused = 1, expires_at = deadline WHERE id = $1 RETURNING `+sandboxColumns, id))
+	})
+}
+
+// ResumeSandbox makes a paused sandbox running (S9).
+func (s *Store) ResumeSandbox(ctx context.Context, id string, ttl time.Duration) (run.Sandbox, error) {
+	return s.turnSandbox(ctx, "note that the sandbox runs again", id, run.SandboxRunning, func(t *tx, now int64) (run.Sandbox, error) {
+		return readSandbox(t.QueryRowContext(t.ctx,
+			`UPDATE sandboxes SET paused = 0, expires_at = CASE WHEN $2 < deadline THEN $2 ELSE deadline END WHERE id = $1 RETURNING `+sandboxColumns,
+			id, now+ttl.Microseconds()))
+	})
+}
+
+// turnSandbox pauses or resumes a sandbox whose time is not over.
+func (s *Store) turnSandbox(ctx context.Context, doing, id string, to run.SandboxState, change func(t *tx, now int64) (run.Sandbox, error)) (turned run.Sandbox, err error) {
+	if !text(id) {
+		return run.Sandbox{}, errNoSandbox
+	}
+	err = s.write(ctx, doing, func(t *tx) error {
+		box, now, err := t.lockSandbox(id)
+		switch {
+		case err != nil:
+			return err
+		case !box.State.Alive() || micros(box.ExpiresAt) <= now:
+			return over(box)
+		case box.State == run.SandboxCreating || !box.State.CanMove(to):
+			return fault.New(fault.Conflict, "sandbox %s is %s", id, box.State)
+		}
+		turned, err = change(t, now)
+		return err
+	})
+	return turned, err
+}
 
 // EndSandbox begins the end of a sandbox (S4).
 func (s *Store) EndSandbox(ctx context.Context, id string, o run.Outcome) (box run.Sandbox, err error) {
@@ -283,15 +322,22 @@ func sandboxConditions(q store.SandboxQuery) (conditions, error) {
 		return c, err
 	}
 	c.add("sandboxes.tenant_id = $", q.TenantID)
-	var states []any
+	var states []string
+	var args []any
 	for _, state := range q.States {
-		if !state.Known() {
+		switch {
+		case !state.Known():
 			return c, fault.New(fault.Invalid, "there is no state %q", state)
+		case state == run.SandboxPaused:
+			states = append(states, "sandboxes.state = 'running' AND sandboxes.paused = 1")
+		case state == run.SandboxRunning:
+			states = append(states, "sandboxes.state = 'running' AND sandboxes.paused = 0")
+		default:
+			states, args = append(states, "sandboxes.state = $"), append(args, string(state))
 		}
-		states = append(states, string(state))
 	}
 	if len(states) > 0 {
-		c.add("sandboxes.state IN ("+marks(len(states))+")", states...)
+		c.add("("+strings.Join(states, " OR ")+")", args...)
 	}
 	for name, value := range q.Labels {
 		if err := keepable(name, value); err != nil {

@@ -11,7 +11,7 @@ import (
 var errNoSandbox = fault.New(fault.NotFound, "there is no such sandbox")
 
 // sandboxColumns are the columns that readSandbox reads.
-const sandboxColumns = `sandboxes.id, sandboxes.tenant_id, sandboxes.spec, sandboxes.state, sandboxes.node,
+const sandboxColumns = `sandboxes.id, sandboxes.tenant_id, sandboxes.spec, sandboxes.state, sandboxes.paused, sandboxes.node,
 	sandboxes.access_token, sandboxes.outcome, sandboxes.resolved,
 	sandboxes.created_at, sandboxes.expires_at, sandboxes.deadline, sandboxes.ended_at`
 
@@ -28,12 +28,15 @@ func readSandboxAnd(row scanner, further ...any) (run.Sandbox, error) {
 	var s run.Sandbox
 	var spec, resolved []byte
 	var outcome sql.Null[[]byte]
-	var created, expires, deadline int64
+	var paused, created, expires, deadline int64
 	var ended sql.NullInt64
-	err := row.Scan(append([]any{&s.ID, &s.TenantID, &spec, &s.State, &s.Node,
+	err := row.Scan(append([]any{&s.ID, &s.TenantID, &spec, &s.State, &paused, &s.Node,
 		&s.AccessToken, &outcome, &resolved, &created, &expires, &deadline, &ended}, further...)...)
 	if err != nil {
 		return run.Sandbox{}, err
+	}
+	if paused != 0 && s.State == run.SandboxRunning {
+		s.State = run.SandboxPaused
 	}
 	s.CreatedAt, s.ExpiresAt, s.Deadline, s.EndedAt = fromMicros(created), fromMicros(expires), fromMicros(deadline), fromOptional(ended)
 	err = json.Unmarshal(spec, &s.Spec)

@@ -13,9 +13,15 @@ import (
 func sandboxMoves(c *C) {
 	owner := c.tenant(tenant.Quota{})
 	moves := map[run.SandboxState]func(id string) error{
-		run.SandboxRunning: func(id string) error { return second(c.StartSandbox(c.ctx, id, run.Resolved{})) },
-		run.SandboxEnding:  func(id string) error { return second(c.EndSandbox(c.ctx, id, wasKilled)) },
-		run.SandboxEnded:   func(id string) error { return c.RemovedSandbox(c.ctx, id) },
+		run.SandboxRunning: func(id string) error {
+			if box, err := c.Sandbox(c.ctx, owner, id); err == nil && box.State == run.SandboxPaused {
+				return second(c.ResumeSandbox(c.ctx, id, long))
+			}
+			return second(c.StartSandbox(c.ctx, id, run.Resolved{}))
+		},
+		run.SandboxPaused: func(id string) error { return second(c.PauseSandbox(c.ctx, id)) },
+		run.SandboxEnding: func(id string) error { return second(c.EndSandbox(c.ctx, id, wasKilled)) },
+		run.SandboxEnded:  func(id string) error { return c.RemovedSandbox(c.ctx, id) },
 	}
 	for _, from := range run.SandboxStates() {
 		for to, move := range moves {
@@ -47,7 +53,9 @@ func sandboxMoves(c *C) {
 		}
 	}
 	b := c.box(owner)
+	c.fails(second(c.ResumeSandbox(c.ctx, b.ID, long)), fault.Conflict)
 	c.ok(moves[run.SandboxRunning](b.ID))
+	c.fails(second(c.ResumeSandbox(c.ctx, b.ID, long)), fault.Conflict)
 	c.fails(c.PlaceSandbox(c.ctx, b.ID, "elsewhere"), fault.Conflict)
 }
 
@@ -207,9 +215,12 @@ func sandboxDeleted(c *C) {
 			c.ok(second(c.StartSandbox(c.ctx, b.ID, run.Resolved{})))
 		}
 		if i >= 2 {
-			c.ok(second(c.EndSandbox(c.ctx, b.ID, wasKilled)))
+			c.ok(second(c.PauseSandbox(c.ctx, b.ID)))
 		}
 		if i >= 3 {
+			c.ok(second(c.EndSandbox(c.ctx, b.ID, wasKilled)))
+		}
+		if i >= 4 {
 			c.ok(c.RemovedSandbox(c.ctx, b.ID))
 		}
 	}
@@ -219,9 +230,9 @@ func sandboxDeleted(c *C) {
 	if n, err := c.DeleteSandboxes(c.ctx, time.Now().Add(long)); err != nil || n != 1 {
 		c.Errorf("%d deleted, %v; want 1", n, err)
 	}
-	for i, b := range boxes[:3] {
+	for i, b := range boxes[:4] {
 		c.boxIs(b, run.SandboxStates()[i])
 	}
-	_, err := c.Sandbox(c.ctx, owner, boxes[3].ID)
+	_, err := c.Sandbox(c.ctx, owner, boxes[4].ID)
 	c.fails(err, fault.NotFound)
 }

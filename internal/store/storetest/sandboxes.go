@@ -35,6 +35,7 @@ var sandboxCases = []testCase{
 	{clause: "S8", name: "keys_of_tenants_are_apart", run: sandboxKeysApart},
 	{clause: "S8", name: "same_key_at_once", run: sandboxKeyRaced},
 	{clause: "S8", name: "key_of_what_never_ran_is_free", run: sandboxKeyFree},
+	{clause: "S9", name: "time_of_a_paused_one", run: sandboxPaused},
 }
 
 func (c *C) newSandbox(tenantID string) store.NewSandbox {

@@ -60,10 +60,12 @@ await check('sandbox metrics', async () => {
   assert.equal(r.code, 0, r.all)
   assert.match(r.stdout, /mem/i)
 })
-await check('sandbox pause says why not', async () => {
-  const r = await e2b(['sandbox', 'pause', id])
-  assert.notEqual(r.code, 0)
-  assert.match(r.all, /cannot be paused/)
+await check('sandbox pause and resume', async () => {
+  const paused = await e2b(['sandbox', 'pause', id])
+  assert.equal(paused.code, 0, paused.all)
+  const resumed = await e2b(['sandbox', 'resume', id])
+  assert.equal(resumed.code, 0, resumed.all)
+  assert.equal((await e2b(['sandbox', 'exec', id, 'echo', 'resumed'])).stdout, 'resumed\n')
 })
 await check('sandbox kill', async () => {
   assert.equal((await e2b(['sandbox', 'kill', id])).code, 0)
