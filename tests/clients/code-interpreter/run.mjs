@@ -2,7 +2,7 @@
 import { NotFoundError, Sandbox, SandboxError, TimeoutError } from '@e2b/code-interpreter'
 import { assert, check, done, eventually, rejects } from './checks.mjs'
 
-const box = await Sandbox.create({ timeoutMs: 300_000 })
+let box = await Sandbox.create({ timeoutMs: 300_000 })
 
 await check('the template', async () => assert.equal((await box.getInfo()).templateId, 'code-interpreter-v1'))
 await check('a result', async () => {
@@ -105,6 +105,17 @@ await check('two executions of one context wait for each other', async () => {
 await check('100 MB in a variable', async () => {
   await box.runCode('held = bytearray(100_000_000)')
   assert.equal((await box.runCode('len(held)')).text, '100000000')
+})
+await check('100 MB in a variable over a pause', async () => {
+  const digest = 'hashlib.sha256(held).hexdigest()'
+  const before = (await box.runCode(`import hashlib, os\nheld = os.urandom(100_000_000)\n${digest}`)).text
+  const times = {}
+  const timed = async (what, f) => { const begun = Date.now(); const r = await f(); times[what] = Date.now() - begun; return r }
+  await timed('pause', () => box.pause())
+  assert.equal(await box.isRunning(), false)
+  box = await timed('connect', () => Sandbox.connect(box.sandboxId))
+  assert.equal((await timed('first cell', () => box.runCode(digest))).text, before)
+  console.error('ms:', JSON.stringify(times))
 })
 await check('without the token nothing runs', async () => {
   const res = await fetch(`${process.env.E2B_SANDBOX_URL}/execute`, {
