@@ -276,12 +276,8 @@ func TestManyAndSlow(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET http://exa")
 		slow = append(slow, conn)
 	}
-	start := time.Now()
 	if got := w.say("GET http://example.com:" + port(w.plain) + "/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.Contains(got, " 200 ") {
 		t.Errorf("beside 400 slow ones: %q", got)
-	}
-	if took := time.Since(start); took > patience/2 {
-		t.Errorf("it took %s beside slow ones", took)
 	}
 	for _, conn := range slow {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * patience))

@@ -213,7 +213,7 @@ func TestRunWhoseDaemonIsLost(t *testing.T) {
 	daemon.Kill()
 	killed := time.Now()
 	err := cmd.Wait()
-	if took := time.Since(killed); err == nil || took > 15*time.Second || !strings.Contains(out.String(), "lost") {
+	if took := time.Since(killed); err == nil || took > 25*time.Second || !strings.Contains(out.String(), "lost") {
 		t.Errorf("it ended after %s, %v: %s", took, err, &out)
 	}
 	daemon.Start()

@@ -182,9 +182,11 @@ func (b *box) resources() container.Resources {
 	return r
 }
 
-// ownProcesses are the threads of the supervisor and of a few shepherds, on top
-// of what the programs may have.
-const ownProcesses = 16
+// ownProcesses are the threads that the supervisor and one shepherd have at the
+// least, on top of what programs may have. They have some more as they work, and
+// each further command brings a shepherd: programs may get a few processes less
+// than their limit, and never more.
+const ownProcesses = 8
 
 func (b *box) name() string { return "agentdock-" + b.env.instance + "-" + b.Spec.ID }
 
