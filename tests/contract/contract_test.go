@@ -5,6 +5,7 @@ package contract
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/agentdock/agentdock/internal/execenv/execenvtest"
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/testenv"
+	"github.com/agentdock/agentdock/internal/testenv/gateway"
 )
 
 func TestGVisorThroughTheWire(t *testing.T) {
@@ -30,7 +32,14 @@ func TestGVisorThroughTheWire(t *testing.T) {
 		Served:   true,
 		Patience: patience(t),
 		New: func(t *testing.T) execenv.Environment {
-			s := testenv.StartExecd(t, images)
+			dir, err := os.MkdirTemp("", "gateway") // short: a socket's path has a limit
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			wayOut := filepath.Join(dir, "s")
+			t.Cleanup(gateway.Start(t, wayOut))
+			s := testenv.StartExecd(t, images, "--egress-socket", wayOut)
 			c := s.Dial()
 			env := &breakable{Environment: c}
 			services.Store(execenv.Environment(env), s)

@@ -2,60 +2,24 @@ package gvisor
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/agentdock/agentdock/internal/egress"
 	"github.com/agentdock/agentdock/internal/egress/link"
-	"github.com/agentdock/agentdock/internal/egress/policy"
 	"github.com/agentdock/agentdock/internal/execenv"
 	"github.com/agentdock/agentdock/internal/fault"
-	"github.com/agentdock/agentdock/internal/peersocket"
 	"github.com/agentdock/agentdock/internal/run"
 	"github.com/agentdock/agentdock/internal/testenv"
+	"github.com/agentdock/agentdock/internal/testenv/gateway"
 )
-
-// nowhere resolves no name.
-type nowhere struct{}
-
-func (nowhere) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
-	return nil, errors.New("no such host")
-}
-
-// startGateway serves at a socket until stop.
-func startGateway(t *testing.T, socket string) (stop func()) {
-	t.Helper()
-	file, err := policy.Parse(strings.NewReader(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	quiet := slog.New(slog.DiscardHandler)
-	l, err := peersocket.Listen(socket, nil, "", quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := egress.New(egress.Config{File: file, Resolver: nowhere{}, Log: quiet})
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }()
-	return func() {
-		l.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		g.Close()
-	}
-}
 
 // withGateway gives sandboxes a way out, which the test's clean-up closes.
 func withGateway(t *testing.T) func(*Config) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "egress")
-	t.Cleanup(startGateway(t, socket))
+	t.Cleanup(gateway.Start(t, socket))
 	return func(c *Config) { c.Gateway = &link.Client{Socket: socket, Service: "test"} }
 }
 
@@ -80,7 +44,7 @@ func TestNetworkFailsClosedAndComesBack(t *testing.T) {
 	if boxes, err := e.List(ctx); err != nil || len(boxes) != 0 {
 		t.Fatalf("after that there are %v, %v", boxes, err)
 	}
-	stop := startGateway(t, socket)
+	stop := gateway.Start(t, socket)
 	sb, err := e.Create(ctx, networkSpec("box"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +56,7 @@ func TestNetworkFailsClosedAndComesBack(t *testing.T) {
 	}
 	stop()
 	await(t, "nothing listens without a gateway", func() bool { return !reached() })
-	stop = startGateway(t, socket)
+	stop = gateway.Start(t, socket)
 	defer stop()
 	await(t, "the proxy is back with the gateway", reached)
 	b.network.mu.Lock()
