@@ -18,8 +18,8 @@ import (
 )
 
 // events is a stream of events, as server-sent events or as one JSON object per
-// line. It says that the connection lives, and, unless
-// its source has said the last word, why it ends.
+// line. It says that the connection lives, and, unless its source has said the
+// last word, why it ends. Nothing follows the last word.
 type events struct {
 	*API
 	x   *exchange
@@ -31,7 +31,12 @@ type events struct {
 	conn *http.ResponseController
 	// broken is why nothing more can be sent.
 	broken error
+	// over is set with the last word.
+	over bool
 }
+
+// lastWord is the kind of event that says how what was followed ended.
+const lastWord = "end"
 
 func (h *handlers) events(ctx context.Context) *events {
 	x := exchangeOf(ctx)
@@ -120,7 +125,7 @@ func (e *events) beat(ctx context.Context, stop context.CancelCauseFunc) {
 
 func (e *events) heartbeat() error {
 	if e.sse {
-		return e.write([]byte(": heartbeat\n\n"))
+		return e.write([]byte(": heartbeat\n\n"), false)
 	}
 	return e.send("heartbeat", 0, api.ExecEvent{Type: "heartbeat"})
 }
@@ -132,22 +137,23 @@ func (e *events) send(kind string, id int64, event any) error {
 		return err
 	}
 	if !e.sse {
-		return e.write(append(data, '\n'))
+		return e.write(append(data, '\n'), kind == lastWord)
 	}
 	var b bytes.Buffer
 	if id > 0 {
 		fmt.Fprintf(&b, "id: %d\n", id)
 	}
 	fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", kind, data)
-	return e.write(b.Bytes())
+	return e.write(b.Bytes(), kind == lastWord)
 }
 
-func (e *events) write(p []byte) error {
+func (e *events) write(p []byte, last bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.broken != nil {
+	if e.broken != nil || e.over {
 		return e.broken
 	}
+	e.over = last
 	if _, e.broken = e.out.Write(p); e.broken == nil {
 		e.broken = e.conn.Flush()
 	}

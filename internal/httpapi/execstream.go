@@ -65,5 +65,5 @@ func (s *execStream) follow(ctx context.Context) error {
 		return err
 	}
 	end := fromResult(result)
-	return s.send("end", 0, api.ExecEvent{Type: "end", End: &end})
+	return s.send(lastWord, 0, api.ExecEvent{Type: lastWord, End: &end})
 }

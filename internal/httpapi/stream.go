@@ -76,7 +76,7 @@ func (s *logStream) last(job *run.Job) error {
 	if o := fromOutcome(job.Outcome); o != nil {
 		end.Outcome = *o
 	}
-	return s.send("end", 0, api.LogEvent{Type: "end", End: &end})
+	return s.send(lastWord, 0, api.LogEvent{Type: lastWord, End: &end})
 }
 
 func fromEntry(e run.LogEntry) *api.LogOutput {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -388,4 +389,19 @@ func TestStreamsOfATenantAreCounted(t *testing.T) {
 		res.Body.Close()
 		return res.StatusCode == 200
 	})
+}
+
+// A heartbeat that comes due as the last word is said does not follow it.
+func TestNothingFollowsTheLastWord(t *testing.T) {
+	for name, sse := range map[string]bool{"SSE": true, "NDJSON": false} {
+		out := &bytes.Buffer{}
+		e := &events{sse: sse, out: out, conn: http.NewResponseController(httptest.NewRecorder())}
+		if err := e.send(lastWord, 0, api.LogEvent{Type: lastWord}); err != nil {
+			t.Fatal(err)
+		}
+		said := out.String()
+		if err := e.heartbeat(); err != nil || out.String() != said || !strings.Contains(said, lastWord) {
+			t.Errorf("%s: %v: %q", name, err, out)
+		}
+	}
 }
