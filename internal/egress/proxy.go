@@ -138,7 +138,7 @@ func (p *proxy) handle(w http.ResponseWriter, r *http.Request) {
 	// The connection does not become something else after the answer.
 	r.Header.Del("Upgrade")
 	r.Header.Del("Proxy-Authorization")
-	r.URL.Scheme, r.URL.Host, r.URL.User = "http", t.String(), nil
+	r.URL.Scheme, r.URL.Host, r.URL.User, r.URL.Opaque = "http", t.String(), nil, ""
 	r.Host = strings.TrimSuffix(t.String(), ":80")
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, t)))
 }
@@ -152,7 +152,20 @@ func (c *client) wants(r *http.Request) (t target, err error) {
 	tunnelled := c.target
 	c.mu.Unlock()
 	asked, def := r.Host, uint16(httpPort)
+	refused := func(why string) (target, error) {
+		if tunnelled != nil {
+			return *tunnelled, &denied{why}
+		}
+		return target{host: strconv.QuoteToASCII(clip(r.Host))}, &denied{why}
+	}
 	switch {
+	case r.ProtoMajor != 1:
+		return refused("a request speaks another version than HTTP/1") // package http lets PRI through
+	case r.URL.Opaque != "":
+		// It would be sent as it is, and may be another server's whole address.
+		return refused("a request names no path")
+	case tunnelled != nil && r.URL.Scheme != "" && r.URL.Scheme != "http":
+		return refused("a request in it is for another protocol")
 	case r.Method == http.MethodConnect && tunnelled != nil:
 		return *tunnelled, &denied{"a proxy behind the proxy was asked for"}
 	case r.Method == http.MethodConnect:
@@ -160,7 +173,7 @@ func (c *client) wants(r *http.Request) (t target, err error) {
 	case tunnelled != nil:
 		def = tunnelled.port
 	case r.URL.Scheme != "http" || r.URL.Host == "":
-		return target{host: strconv.QuoteToASCII(clip(r.Host))}, &denied{"it is no request for a proxy; use CONNECT for anything but http://"}
+		return refused("it is no request for a proxy; use CONNECT for anything but http://")
 	}
 	t.host, t.port, err = address.HostPort(asked, def)
 	switch {
