@@ -74,6 +74,7 @@ func newBox(e *Environment, spec execenv.Spec, image, digest string) *box {
 		counted: map[int]answer.Refusals{},
 	}
 	b.Sandbox = lifecycle.NewSandbox(spec, b.expire)
+	b.network.init(spec.Network)
 	b.SetDigest(digest)
 	return b
 }

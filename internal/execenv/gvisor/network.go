@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/execenv"
@@ -26,11 +27,24 @@ const (
 // sandbox's loopback, and holds the one descriptor that leads to the gateway. The
 // bytes on it do not pass through this process.
 type network struct {
+	// asked is whether the gateway may know the sandbox.
+	asked atomic.Bool
+	alive context.Context // until the way out is closed
+	stop  context.CancelFunc
+
+	// telling is for one Attach or Set at a time: each tells the gateway what is
+	// allowed, and the last one counts there.
+	telling sync.Mutex
+	allowed run.Network // guarded by telling
+
 	mu      sync.Mutex
-	allowed run.Network
 	helper  transfer.Tool // the newest one
 	serving sync.WaitGroup
-	stop    context.CancelFunc
+}
+
+func (n *network) init(allowed run.Network) {
+	n.allowed = allowed
+	n.alive, n.stop = context.WithCancel(context.Background())
 }
 
 // openNetwork makes the way out, if the sandbox is to have one. Without a gateway
@@ -39,14 +53,12 @@ func (b *box) openNetwork(ctx context.Context) error {
 	if !b.Spec.Network.Open() {
 		return nil
 	}
-	b.network.allowed = b.Spec.Network
+	b.network.asked.Store(true) // from now on, however this ends
 	helper, err := b.startNetwork(ctx)
 	if err != nil {
 		return fault.Wrap(fault.CodeOf(err), err, "cannot create sandbox %s: %s", b.Spec.ID, fault.Public(err))
 	}
-	alive, stop := context.WithCancel(context.Background())
-	b.network.stop = stop
-	b.network.serving.Go(func() { b.keepNetwork(alive, helper) })
+	b.network.serving.Go(func() { b.keepNetwork(b.network.alive, helper) })
 	return nil
 }
 
@@ -54,10 +66,7 @@ func (b *box) openNetwork(ctx context.Context) error {
 func (b *box) startNetwork(ctx context.Context) (transfer.Tool, error) {
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
-	b.network.mu.Lock()
-	allowed := b.network.allowed
-	b.network.mu.Unlock()
-	out, err := b.env.cfg.Gateway.Attach(ctx, b.Spec.ID, allowed)
+	out, err := b.attach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +104,14 @@ func (b *box) startNetwork(ctx context.Context) (transfer.Tool, error) {
 	return helper, nil
 }
 
+// attach opens a stream. What is allowed cannot change between its being read and
+// the gateway's knowing it.
+func (b *box) attach(ctx context.Context) (*os.File, error) {
+	b.network.telling.Lock()
+	defer b.network.telling.Unlock()
+	return b.env.cfg.Gateway.Attach(ctx, b.Spec.ID, b.network.allowed)
+}
+
 // keepNetwork replaces the helper when it has ended: a program may have killed it,
 // or the gateway is gone. Meanwhile nothing gets out.
 func (b *box) keepNetwork(ctx context.Context, helper transfer.Tool) {
@@ -122,7 +139,7 @@ func (b *box) keepNetwork(ctx context.Context, helper transfer.Tool) {
 
 // cutNetwork ends all connections, whatever becomes of the sandbox.
 func (b *box) cutNetwork(ctx context.Context) {
-	if b.network.stop == nil {
+	if !b.network.asked.Load() {
 		return
 	}
 	b.network.stop()
@@ -134,12 +151,8 @@ func (b *box) cutNetwork(ctx context.Context) {
 // closeNetwork does the same once the sandbox has ended, and leaves nothing: a
 // stream may have been opened since.
 func (b *box) closeNetwork(ctx context.Context) {
-	if b.network.stop == nil {
-		return
-	}
 	b.network.serving.Wait()
 	b.cutNetwork(ctx)
-	b.network.stop = nil
 }
 
 // SetNetwork implements execenv.Sandbox.
@@ -150,19 +163,18 @@ func (b *box) SetNetwork(ctx context.Context, n run.Network) error {
 	if err := b.Alive(); err != nil {
 		return err
 	}
-	if b.network.stop == nil {
+	if !b.Spec.Network.Open() {
 		if n.Open() {
 			return fault.New(fault.Unsupported, "sandbox %s was made without a network, and cannot be given one", b.Spec.ID)
 		}
 		return nil
 	}
-	b.network.mu.Lock()
-	defer b.network.mu.Unlock()
-	if err := b.env.cfg.Gateway.Set(ctx, b.Spec.ID, n); err != nil {
-		return err
-	}
+	b.network.telling.Lock()
+	defer b.network.telling.Unlock()
+	// Also if the gateway does not answer: it may have understood, and a stream that
+	// is opened later must not bring back what was taken away.
 	b.network.allowed = n
-	return nil
+	return b.env.cfg.Gateway.Set(ctx, b.Spec.ID, n)
 }
 
 // NetworkUse implements execenv.Sandbox.
@@ -170,7 +182,7 @@ func (b *box) NetworkUse(ctx context.Context) (run.NetworkUse, error) {
 	if _, err := b.Info(ctx); err != nil {
 		return run.NetworkUse{}, err
 	}
-	if b.network.stop == nil {
+	if !b.Spec.Network.Open() {
 		return run.NetworkUse{}, nil
 	}
 	return b.env.cfg.Gateway.Use(ctx, b.Spec.ID)

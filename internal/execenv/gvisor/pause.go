@@ -44,7 +44,7 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	if err := b.Alive(); err != nil {
 		return err
 	}
-	if b.network.stop != nil {
+	if b.Spec.Network.Open() {
 		return fault.New(fault.Unsupported, "cannot pause sandbox %s: it has a network, whose connections would not be there again", b.Spec.ID)
 	}
 	if b.env.disk == nil {
