@@ -117,7 +117,10 @@ func (b *box) Free() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), b.env.freeTimeout)
 	defer cancel()
-	b.cutNetwork(ctx)
+	// The kernel does not outlive a gateway that is slow to answer.
+	var cut sync.WaitGroup
+	cut.Go(func() { b.cutNetwork(ctx) })
+	defer cut.Wait()
 	var errs []error
 	if b.container != nil {
 		if err := b.container.Destroy(); err != nil {

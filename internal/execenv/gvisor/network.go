@@ -19,8 +19,10 @@ import (
 const (
 	// networkTimeout bounds how long the helper may take to listen.
 	networkTimeout = 10 * time.Second
-	// A helper or a gateway that was lost is replaced after a pause, which grows.
+	// A helper or a gateway that was lost is replaced after a pause, which grows
+	// until a helper has lived for so long.
 	firstPause, longestPause = 50 * time.Millisecond, 5 * time.Second
+	steady                   = 10 * time.Second
 )
 
 // network is a sandbox's way out: a run of the helper, which listens on the
@@ -115,10 +117,13 @@ func (b *box) attach(ctx context.Context) (*os.File, error) {
 // keepNetwork replaces the helper when it has ended: a program may have killed it,
 // or the gateway is gone. Meanwhile nothing gets out.
 func (b *box) keepNetwork(ctx context.Context, helper transfer.Tool) {
+	var pause time.Duration
 	for {
+		begun := time.Now()
 		_, _ = helper.Wait(ctx)
-		helper = nil
-		for pause := firstPause; helper == nil; pause = min(2*pause, longestPause) {
+		lived := time.Since(begun)
+		for helper = nil; helper == nil; lived = 0 {
+			pause = nextPause(pause, lived)
 			select {
 			case <-ctx.Done():
 				return
@@ -135,6 +140,15 @@ func (b *box) keepNetwork(ctx context.Context, helper transfer.Tool) {
 			}
 		}
 	}
+}
+
+// nextPause is how long to wait after a pause and a helper that lived for so long. A
+// program that kills each one gets no more of the host than that.
+func nextPause(pause, lived time.Duration) time.Duration {
+	if lived >= steady {
+		return firstPause
+	}
+	return min(max(2*pause, firstPause), longestPause)
 }
 
 // cutNetwork ends all connections, whatever becomes of the sandbox.

@@ -89,3 +89,26 @@ func TestAStreamDoesNotBringBackWhatWasTakenAway(t *testing.T) {
 		t.Errorf("with the next stream the gateway allows %v", g.holds.Allow)
 	}
 }
+
+// A program that kills its helper again and again is given the next one later and
+// later.
+func TestAHelperThatDoesNotLastIsReplacedLater(t *testing.T) {
+	var pause time.Duration
+	for _, step := range []struct{ lived, want time.Duration }{
+		{steady, firstPause},
+		{0, 2 * firstPause},
+		{steady - 1, 4 * firstPause},
+		{steady, firstPause},
+		{0, 2 * firstPause},
+	} {
+		if pause = nextPause(pause, step.lived); pause != step.want {
+			t.Errorf("after a helper that lived for %s the pause is %s, want %s", step.lived, pause, step.want)
+		}
+	}
+	for range 20 {
+		pause = nextPause(pause, 0)
+	}
+	if pause != longestPause {
+		t.Errorf("the pause grows to %s", pause)
+	}
+}
