@@ -97,7 +97,7 @@ func (g *Gateway) attach(conn net.Conn, reader io.Reader, r link.Request) {
 	t := tunnel.Accept(struct {
 		io.Reader
 		io.WriteCloser
-	}{reader, conn}, policy.MaxConnections)
+	}{reader, impatient{conn, g.stalled}}, policy.MaxConnections)
 	defer t.Close()
 	stop := s.closeOnEnd(t)
 	defer stop()
@@ -108,6 +108,18 @@ func (g *Gateway) attach(conn net.Conn, reader io.Reader, r link.Request) {
 		}
 		g.wg.Go(func() { g.serve(s, newClient(st, s)) })
 	}
+}
+
+// impatient is a stream that has to take what is written within a time. Nothing
+// else in it goes on meanwhile, and whatever is inside may have stopped its reader.
+type impatient struct {
+	net.Conn
+	stalled time.Duration
+}
+
+func (i impatient) Write(p []byte) (int, error) {
+	_ = i.SetWriteDeadline(time.Now().Add(i.stalled))
+	return i.Conn.Write(p)
 }
 
 // session finds or makes what is known of a sandbox, and counts a stream of it.

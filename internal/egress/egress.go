@@ -30,6 +30,8 @@ const (
 	// defaultPatience is how long a client may take to say what it wants.
 	defaultPatience = 10 * time.Second
 	maxHeader       = 32 << 10
+	// defaultStalled is how long a sandbox's stream may take nothing.
+	defaultStalled = 30 * time.Second
 	// idleTimeout ends a connection in which nothing moves.
 	idleTimeout = 5 * time.Minute
 	dialTimeout = 15 * time.Second
@@ -55,6 +57,9 @@ type Config struct {
 	Log      *slog.Logger
 	// Patience is how long a program may take to say what it wants; 0 is 10 s.
 	Patience time.Duration
+	// Stalled is how long a sandbox's stream may take nothing before it is ended;
+	// 0 is 30 s.
+	Stalled time.Duration
 }
 
 // Gateway serves any number of sandboxes.
@@ -64,6 +69,7 @@ type Gateway struct {
 	log      *slog.Logger
 	proxy    *proxy
 	patience time.Duration
+	stalled  time.Duration
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -81,6 +87,9 @@ func New(c Config) *Gateway {
 	}
 	if g.patience = c.Patience; g.patience == 0 {
 		g.patience = defaultPatience
+	}
+	if g.stalled = c.Stalled; g.stalled == 0 {
+		g.stalled = defaultStalled
 	}
 	g.proxy = newProxy(c.Log, g.patience)
 	return g

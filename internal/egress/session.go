@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,9 +57,23 @@ func (s *session) set(p policy.Policy) {
 		}
 	}
 	s.mu.Unlock()
-	for _, u := range cut {
-		u.cut("cut: the policy was changed and does not allow it any more")
+	s.cut(cut, "cut: the policy was changed and does not allow it any more")
+}
+
+// cut ends connections to servers at once. Programs are told later: a helper that
+// does not read must hold up neither that nor the caller.
+func (s *session) cut(all []*upstream, reason string) {
+	if len(all) == 0 {
+		return
 	}
+	for _, u := range all {
+		u.cutServer(reason)
+	}
+	s.gateway.wg.Go(func() {
+		for _, u := range all {
+			u.cutClient()
+		}
+	})
 }
 
 // end cuts everything.
@@ -66,11 +81,9 @@ func (s *session) end(reason string) {
 	s.cancel()
 	s.mu.Lock()
 	s.policy = policy.Policy{}
-	open := maps.Clone(s.open) // each that is cut takes itself out, and others end by themselves
+	open := slices.Collect(maps.Keys(s.open))
 	s.mu.Unlock()
-	for u := range open {
-		u.cut("cut: " + reason)
-	}
+	s.cut(open, "cut: "+reason)
 }
 
 func (s *session) closeOnEnd(c io.Closer) func() bool {

@@ -15,7 +15,7 @@ func TestASandboxEndsAsItsConnectionsDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(nil, p)
+	s := newSession(&Gateway{}, p)
 	var all []*upstream
 	for range 200 {
 		at := target{host: "example.com", port: 443}
@@ -24,7 +24,7 @@ func TestASandboxEndsAsItsConnectionsDo(t *testing.T) {
 		}
 		conn, peer := net.Pipe()
 		t.Cleanup(func() { peer.Close() })
-		u := &upstream{Conn: conn, session: s, target: at, entry: s.record.opened(at, "example.com:443", "192.0.2.1:443")}
+		u := s.newUpstream(conn, at, "example.com:443")
 		if !s.opened(u) {
 			t.Fatal("it is not allowed")
 		}

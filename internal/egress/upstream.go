@@ -33,10 +33,19 @@ type upstream struct {
 	target  target
 	entry   *entry
 	once    sync.Once
+	ctx     context.Context // ends with the connection
+	cancel  context.CancelFunc
 
 	mu sync.Mutex
 	// of is the client whose tunnel it is.
 	of *client
+}
+
+func (s *session) newUpstream(conn net.Conn, t target, rule string) *upstream {
+	u := &upstream{Conn: conn, session: s, target: t}
+	u.ctx, u.cancel = context.WithCancel(s.ctx)
+	u.entry = s.record.opened(t, rule, conn.RemoteAddr().String())
+	return u
 }
 
 // belongsTo makes a tunnel's two ends one: the client's is closed when this one is
@@ -69,8 +78,7 @@ func (s *session) dial(ctx context.Context, t target) (*upstream, error) {
 		}
 		return nil, err
 	}
-	u := &upstream{Conn: conn, session: s, target: t}
-	u.entry = s.record.opened(t, rule.String(), conn.RemoteAddr().String())
+	u := s.newUpstream(conn, t, rule.String())
 	if !s.opened(u) {
 		u.refuse("it is not allowed any more")
 		return nil, &denied{"it is not allowed any more"}
@@ -179,13 +187,23 @@ func (u *upstream) moved(n int) error {
 		u.cut(reason)
 		return errors.New(reason)
 	}
-	return u.session.limiter.WaitN(u.session.ctx, n)
+	return u.session.limiter.WaitN(u.ctx, n)
 }
 
 // cut ends the connection and says why in the transcript.
 func (u *upstream) cut(reason string) {
+	u.cutServer(reason)
+	u.cutClient()
+}
+
+// cutServer is the part that waits for nobody.
+func (u *upstream) cutServer(reason string) {
 	u.session.record.reason(u.entry, reason)
 	_ = u.Close()
+}
+
+// cutClient tells the program, which waits for its helper to read.
+func (u *upstream) cutClient() {
 	u.mu.Lock()
 	of := u.of
 	u.mu.Unlock()
@@ -211,6 +229,7 @@ func (u *upstream) CloseWrite() error {
 // Close implements net.Conn.
 func (u *upstream) Close() error {
 	err := u.Conn.Close()
+	u.cancel()
 	u.once.Do(func() {
 		u.session.closed(u)
 		u.session.record.ended(u.entry)

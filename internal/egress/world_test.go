@@ -43,14 +43,18 @@ const patience = 2 * time.Second
 
 const mirrors = "mirror example.com 127.0.0.0/8\nmirror other.example 127.0.0.0/8\nmirror 127.0.0.1 127.0.0.0/8\nmirror 127.0.0.9 127.0.0.0/8\n"
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldWith(t, func(*Config) {}) }
+
+func newWorldWith(t *testing.T, change func(*Config)) *world {
 	t.Helper()
 	w := &world{t: t, dns: nameserver.Start(t)}
 	file, err := policy.Parse(strings.NewReader(mirrors))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.gateway = New(Config{File: file, Resolver: w.dns.Resolver(), Log: slog.New(slog.DiscardHandler), Patience: patience})
+	config := Config{File: file, Resolver: w.dns.Resolver(), Log: slog.New(slog.DiscardHandler), Patience: patience}
+	change(&config)
+	w.gateway = New(config)
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := peersocket.Listen(socket, nil, "", slog.New(slog.DiscardHandler))
 	if err != nil {
