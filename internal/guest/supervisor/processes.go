@@ -18,6 +18,10 @@ type process struct {
 	threads int
 }
 
+// dead says whether nothing of it runs any more. What is said of its state is said
+// of its first thread, which may end before the others.
+func (p process) dead() bool { return p.state == 'X' || p.state == 'Z' && p.threads <= 1 }
+
 // processes lists all there are, but for the first.
 func processes() (map[int]process, error) {
 	pids, err := numbers()
@@ -113,7 +117,7 @@ func ancestor(all map[int]process, pid int, is func(int) bool) bool {
 // kill sends SIGKILL to processes, and says whether any was alive.
 func kill(all map[int]process, pids []int) (alive bool) {
 	for _, pid := range pids {
-		if s := all[pid].state; s == 'Z' || s == 'X' {
+		if all[pid].dead() {
 			continue
 		}
 		alive = true

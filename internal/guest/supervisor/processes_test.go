@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,17 @@ import (
 // alone is the name under which the test binary is the first and only process of a
 // PID namespace.
 const alone = "supervisor-alone"
+
+// headless is the name under which the test binary is a process whose first thread
+// has ended, and whose others live on.
+const headless = "supervisor-headless"
+
+func init() {
+	if os.Args[0] == headless {
+		// Here it is the first thread that runs, and the runtime has another.
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+}
 
 func TestMain(m *testing.M) {
 	if os.Args[0] == alone {
@@ -35,6 +47,37 @@ func TestNobodyIsLeftToStop(t *testing.T) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A program can have its first thread end, and looks like one that has ended then.
+func TestAProcessLivesAsLongAsItsThreads(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args[0] = headless
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	var p process
+	for p.state != 'Z' {
+		var err error
+		if p, err = readStat(pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.threads < 2 {
+		t.Fatalf("it has %d threads, and is no case", p.threads)
+	}
+	if !kill(map[int]process{pid: p}, []int{pid}) {
+		t.Error("it was taken for dead")
+		_ = cmd.Process.Kill()
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %#x", status)
+	}
+	if kill(map[int]process{pid: {state: 'Z', threads: 1}}, []int{pid}) {
+		t.Error("one that has ended is taken for alive")
 	}
 }
 
