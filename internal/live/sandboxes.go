@@ -58,10 +58,11 @@ func (s *Sandboxes) Extend(ctx context.Context, caller control.Caller, id string
 	if err := checkTTL(ttl); err != nil {
 		return run.Sandbox{}, err
 	}
-	if box, err := s.Get(ctx, caller, id); err == nil && box.State == run.SandboxPaused {
-		return box, fault.New(fault.Conflict, "sandbox %s is paused, and kept until its deadline; resume it first", id)
-	}
-	box, err = s.record.ExtendSandbox(ctx, caller.Tenant.ID, id, ttl, atLeast)
+	return s.extend(ctx, caller, id, ttl, atLeast)
+}
+
+func (s *Sandboxes) extend(ctx context.Context, caller control.Caller, id string, ttl time.Duration, atLeast bool) (run.Sandbox, error) {
+	box, err := s.record.ExtendSandbox(ctx, caller.Tenant.ID, id, ttl, atLeast)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return run.Sandbox{}, noSuch(id)

@@ -24,7 +24,8 @@ type Sandboxes interface {
 	StartSandbox(ctx context.Context, id string, r run.Resolved) (run.Sandbox, error)
 	// ExtendSandbox makes the time of a creating or running sandbox end ttl from
 	// now, or at its deadline if that is sooner. With atLeast it never shortens
-	// it. It fails with Gone when the time is over or the end has begun.
+	// it. It fails with Gone when the time is over or the end has begun, and with Conflict when
+	// it is paused.
 	ExtendSandbox(ctx context.Context, tenantID, id string, ttl time.Duration, atLeast bool) (run.Sandbox, error)
 	// PauseSandbox makes a running sandbox paused. Its time then ends at its
 	// deadline.

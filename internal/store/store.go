@@ -76,7 +76,8 @@
 //     outcome stays, and with it the access token goes.
 //   - S5. An extension and the end of a sandbox's time never both happen: a
 //     sandbox whose time is over is not extended, and one that was extended is
-//     not due. Nothing passes the deadline. The time is the store's own.
+//     not due. One that is paused is not extended either, but a Conflict. Nothing
+//     passes the deadline. The time is the store's own.
 //   - S6. A sandbox holds its part of the quota, and is in OpenSandboxes, until
 //     it has ended; not a moment less.
 //   - S7. DeleteSandboxes removes ended ones only.

@@ -180,6 +180,9 @@ func (s *Store) ExtendSandbox(ctx context.Context, tenantID, id string, ttl time
 		if !box.State.Alive() || micros(box.ExpiresAt) <= now {
 			return over(box)
 		}
+		if box.State == run.SandboxPaused {
+			return fault.New(fault.Conflict, "sandbox %s is paused, and kept until its deadline; resume it first", id)
+		}
 		until := min(now+ttl.Microseconds(), micros(box.Deadline))
 		if atLeast {
 			until = max(until, micros(box.ExpiresAt))

@@ -33,7 +33,13 @@ func sandboxPaused(c *C) {
 			c.Errorf("%s are %q, want %q", state, got, want)
 		}
 	}
+	for _, atLeast := range []bool{false, true} {
+		c.fails(second(c.ExtendSandbox(c.ctx, owner, b.ID, time.Minute, atLeast)), fault.Conflict)
+	}
 	before := c.boxIs(b, run.SandboxPaused)
+	if !before.ExpiresAt.Equal(b.Deadline) {
+		c.Errorf("extended while it is paused it ends at %s, want its deadline, %s", before.ExpiresAt, b.Deadline)
+	}
 	resumed, err := c.ResumeSandbox(c.ctx, b.ID, long/2)
 	c.ok(err)
 	if now := c.boxIs(b, run.SandboxRunning); !now.ExpiresAt.Equal(resumed.ExpiresAt) || !now.ExpiresAt.Before(before.ExpiresAt) || now.ExpiresAt.Before(b.CreatedAt.Add(long/2)) {
