@@ -57,6 +57,11 @@ func (s *Sandboxes) Resume(ctx context.Context, caller control.Caller, id string
 		return box, err
 	}
 	resumed, err := s.record.ResumeSandbox(ctx, id, ttl)
+	if fault.Is(err, fault.Conflict) {
+		// Somebody else has resumed it, for another time than its service's clock has
+		// now: it is the longer one, and both are told.
+		resumed, err = s.extend(ctx, caller, id, ttl, true)
+	}
 	return s.turned(ctx, box, resumed, err)
 }
 

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -68,6 +69,45 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// resumedFirst is a record on which somebody else always resumes first, for so long.
+type resumedFirst struct {
+	Record
+	ttl time.Duration
+}
+
+func (r resumedFirst) ResumeSandbox(ctx context.Context, id string, ttl time.Duration) (run.Sandbox, error) {
+	if _, err := r.Record.ResumeSandbox(ctx, id, r.ttl); err != nil {
+		return run.Sandbox{}, err
+	}
+	return r.Record.ResumeSandbox(ctx, id, ttl)
+}
+
+// TestTwoResumeAtOnce: it lives for the longer time, on record and by its clock.
+func TestTwoResumeAtOnce(t *testing.T) {
+	for what, ttl := range map[string]struct{ theirs, ours time.Duration }{
+		"theirs is longer": {time.Hour, time.Minute}, "ours is longer": {time.Minute, time.Hour},
+	} {
+		w := newWorld(t, fake.Config{})
+		w.record = resumedFirst{w.record, ttl.theirs}
+		c := w.caller(tenant.Quota{})
+		box := w.create(c, Request{})
+		_, err := w.Pause(t.Context(), c, box.ID)
+		w.ok(err)
+		resumed, err := w.Resume(t.Context(), c, box.ID, ttl.ours)
+		w.ok(err)
+		if d := time.Until(resumed.ExpiresAt); d < 59*time.Minute || d > time.Hour {
+			t.Errorf("%s: on record it ends in %s", what, d)
+		}
+		there, err := w.envs["here"].Attach(t.Context(), box.ID)
+		w.ok(err)
+		info, err := there.Info(t.Context())
+		w.ok(err)
+		if d := info.ExpiresAt.Sub(resumed.ExpiresAt); d.Abs() > time.Minute {
+			t.Errorf("%s: by its clock it ends %s after what is on record", what, d)
+		}
+	}
+}
 
 // TestPauseThatIsNotOnRecord: who asked for it died before it was noted.
 func TestPauseThatIsNotOnRecord(t *testing.T) {
