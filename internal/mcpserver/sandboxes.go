@@ -36,7 +36,7 @@ type createInput struct {
 // own words, and so safe.
 type sandbox struct {
 	SandboxID   string            `json:"sandbox_id" jsonschema:"names the sandbox in the other tools"`
-	State       string            `json:"state" jsonschema:"creating, running, ending or ended"`
+	State       string            `json:"state" jsonschema:"creating, running, paused, ending or ended"`
 	Outcome     string            `json:"outcome,omitempty" jsonschema:"how it ended, such as cancelled (it was killed), wall_clock (its time was over) or out_of_memory"`
 	Image       string            `json:"image" jsonschema:"its root image"`
 	Labels      map[string]string `json:"labels" jsonschema:"as given when it was made"`
@@ -139,7 +139,7 @@ func seconds(name string, n int64, otherwise time.Duration) (time.Duration, erro
 func (c *call) listSandboxes(ctx context.Context, in listInput) (listOutput, error) {
 	q := client.SandboxQuery{PageSize: mostListed, Labels: in.Labels}
 	if !in.All {
-		q.States = []api.SandboxState{api.SandboxStateCreating, api.SandboxStateRunning, api.SandboxStateEnding}
+		q.States = []api.SandboxState{api.SandboxStateCreating, api.SandboxStateRunning, api.SandboxStatePaused, api.SandboxStateEnding}
 	}
 	page, err := c.SandboxPage(ctx, q)
 	if err != nil {

@@ -354,6 +354,18 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
+// A paused sandbox is alive, and holds its part of the quota.
+func TestPausedSandboxesAreListed(t *testing.T) {
+	w := newWorld(t)
+	s := w.stdio(w.key)
+	box := s.sandbox()
+	_, err := w.client(w.key).PauseSandbox(t.Context(), box)
+	w.ok(err)
+	if got := fmt.Sprint(s.use("sandbox_list", nil)["sandboxes"]); !strings.Contains(got, box) || !strings.Contains(got, "state:paused") {
+		t.Errorf("of a paused sandbox the list says %s", got)
+	}
+}
+
 func TestAJobThatWaits(t *testing.T) {
 	w := newWorld(t)
 	s := w.stdio(w.key)
