@@ -13,6 +13,7 @@ var pauseCases = []testCase{
 	{clause: "P10", name: "paused_again_and_again", needs: needsPause, run: pausedAgain},
 	{clause: "P10", name: "paused_terminal_goes_on", needs: needsPauseAndTTY, run: pausedTerminal},
 	{clause: "P10", name: "what_was_started_by_a_command_is_killed_after_a_pause", needs: needsPause, run: treeOverPause},
+	{clause: "P10", name: "passed_on_file_of_an_ended_command", needs: needsPause, run: passedOn},
 	{clause: "P10", name: "pause_is_there_or_refused_as_declared", run: pauseAsDeclared},
 	{clause: "P11", name: "paused_sandbox_refuses_work", needs: needsPause, run: pausedRefuses},
 	{clause: "P11", name: "paused_sandbox_can_be_destroyed", needs: needsPause, run: destroyedPaused},
@@ -161,6 +162,37 @@ func treeOverPause(c *C) {
 	c.ok("Kill", family.Kill(c.ctx()))
 	c.kind("command with children", family.wait().Outcome, run.Cancelled)
 	b.gone("/workspace/family")
+}
+
+// passedOn has two commands give their stdout to a third and end. The third has
+// taken one, and the other is still on its way.
+func passedOn(c *C) {
+	const socket = "/tmp/s"
+	b := c.create()
+	keeper := b.start("take", socket)
+	keeper.await("ready")
+	give := func(id string) *proc {
+		spec := probe("give", socket)
+		spec.ID, spec.Stdin = id, true
+		p := b.exec(spec)
+		p.await("given")
+		return p
+	}
+	givers := []*proc{give("first")}
+	keeper.await("taken")
+	givers = append(givers, give("second"))
+	b.pause()
+	b.resume()
+	for _, p := range givers {
+		c.ok("CloseStdin", p.CloseStdin(c.ctx()))
+		c.exited("a command that passed its stdout on", p.finish().Outcome, 0)
+	}
+	for range 2 {
+		b.pause()
+		b.resume()
+	}
+	c.ok("Kill", keeper.Kill(c.ctx()))
+	c.kind("who it was passed to", keeper.wait().Outcome, run.Cancelled)
 }
 
 func pauseAsDeclared(c *C) {

@@ -12,6 +12,8 @@
 //	flood STREAM N       N bytes of the pattern i%251
 //	raise N · trap N…    end by a signal · print the signals that come
 //	ignore-term · stop-self
+//	take SOCKET · give SOCKET
+//	                     take a file there, and hold · send stdout there, then cat
 //	forkbomb · forkstorm processes until EAGAIN · processes without end
 //	family FILE · daemon FILE [stop]
 //	                     a child, a detached one, that beats in FILE

@@ -51,6 +51,8 @@ type box struct {
 	saved   *stateImage
 	held    map[int]*os.File
 	endOnce sync.Once
+	// named are the keys of all files that its kernel was ever told of: see peers.
+	named map[int]bool
 
 	mu sync.Mutex
 	// gone is closed when the process is; away says that it was put away then, and
@@ -71,7 +73,7 @@ func newBox(e *Environment, spec execenv.Spec, image, digest string) *box {
 	b := &box{
 		env: e, image: image, user: e.users.take(),
 		group:   e.hierarchy.Group(filepath.Join(e.group, spec.ID)),
-		counted: map[int]answer.Refusals{},
+		counted: map[int]answer.Refusals{}, named: map[int]bool{},
 	}
 	b.Sandbox = lifecycle.NewSandbox(spec, b.expire)
 	b.network.init(spec.Network)

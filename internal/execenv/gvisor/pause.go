@@ -26,6 +26,9 @@ const (
 	checkpointTimeout = 3 * time.Minute
 	// busyTimeout is how long a Pause waits for transfers to end.
 	busyTimeout = time.Second
+	// mostNamed bounds the files that are handed over at a Resume. Each command
+	// that lives over a Pause adds up to three for good.
+	mostNamed = 600
 )
 
 // Pause implements execenv.Sandbox. The sandbox's kernel stops all programs, writes
@@ -52,6 +55,9 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	}
 	if b.onDisk {
 		return fault.New(fault.Unsupported, "cannot pause sandbox %s: its workspace is on disk, because its disk limit is above half of its memory limit", b.Spec.ID)
+	}
+	if len(b.named) > mostNamed {
+		return fault.New(fault.Exhausted, "cannot pause sandbox %s any more: too many commands have lived over a pause in it", b.Spec.ID)
 	}
 	if !b.quiet(ctx) {
 		return fault.New(fault.Conflict, "cannot pause sandbox %s while files are transferred; try again", b.Spec.ID)
@@ -109,6 +115,7 @@ func (b *box) hold() error {
 	for _, p := range b.Running() {
 		for _, key := range p.(*program).keys {
 			line = append(line, fmt.Sprint(key))
+			b.named[int(key)] = true
 		}
 	}
 	_, err := b.request(strings.Join(line, " "))
@@ -193,7 +200,10 @@ func (b *box) checkpoint(ctx context.Context, image *stateImage) error {
 	return err
 }
 
-// peers are the programs' ends of all pipes and terminals of commands, by key.
+// peers are the programs' ends of all pipes and terminals of commands, by key. A
+// file that has ever been named to the sandbox's kernel is among them: its command
+// may have passed it on before it ended, and the kernel does not start without it.
+// Nobody reads there any more.
 func (b *box) peers() map[int]*os.File {
 	peers := map[int]*os.File{}
 	for _, one := range b.Running() {
@@ -205,6 +215,14 @@ func (b *box) peers() map[int]*os.File {
 			if f, err := p.peer(i); err == nil {
 				peers[int(key)] = f
 			}
+		}
+	}
+	for key := range b.named {
+		if peers[key] != nil {
+			continue
+		}
+		if f, err := reopenOr(nil); err == nil {
+			peers[key] = f
 		}
 	}
 	return peers

@@ -141,6 +141,10 @@ func do(verb string, args []string) int {
 		return id()
 	case "net":
 		return network(args)
+	case "take":
+		return take(arg(0))
+	case "give":
+		return give(arg(0))
 	case "listen":
 		return listen(arg(0), arg(1))
 	case "dial":

@@ -56,6 +56,15 @@ func Probe(p *fake.Proc) int {
 	case "hold":
 		say(p, "ready")
 		p.Pause()
+	case "take":
+		return take(p, arg(0))
+	case "give":
+		if err := p.WriteFile(arg(0)+".given", nil); err != nil {
+			return failed(p, err)
+		}
+		say(p, "given")
+		_, err := io.Copy(p.Stdout, p.Stdin)
+		return failed(p, err)
 	case "streams":
 		for i := range num(0) {
 			fmt.Fprintf(p.Stdout, "o%d\n", i)
@@ -130,6 +139,23 @@ func failed(p *fake.Proc, err error) int {
 	}
 	say(p, "error "+name)
 	return int(errno) & 0x7f
+}
+
+// take waits for what give does: the model has no files to pass on.
+func take(p *fake.Proc, socket string) int {
+	if err := p.Mksock(socket); err != nil {
+		return failed(p, err)
+	}
+	say(p, "ready")
+	for {
+		if _, err := p.ReadFile(socket + ".given"); err == nil {
+			break
+		}
+		p.Sleep(time.Millisecond)
+	}
+	say(p, "taken")
+	p.Pause()
+	return 0
 }
 
 func allBytes(p *fake.Proc) int {
