@@ -14,6 +14,7 @@ var pauseCases = []testCase{
 	{clause: "P10", name: "paused_terminal_goes_on", needs: needsPauseAndTTY, run: pausedTerminal},
 	{clause: "P10", name: "what_was_started_by_a_command_is_killed_after_a_pause", needs: needsPause, run: treeOverPause},
 	{clause: "P10", name: "passed_on_file_of_an_ended_command", needs: needsPause, run: passedOn},
+	{clause: "P10", name: "command_that_starts_while_it_is_paused", needs: needsPause, run: startRaced},
 	{clause: "P10", name: "pause_is_there_or_refused_as_declared", run: pauseAsDeclared},
 	{clause: "P11", name: "paused_sandbox_refuses_work", needs: needsPause, run: pausedRefuses},
 	{clause: "P11", name: "paused_sandbox_can_be_destroyed", needs: needsPause, run: destroyedPaused},
@@ -193,6 +194,34 @@ func passedOn(c *C) {
 	}
 	c.ok("Kill", keeper.Kill(c.ctx()))
 	c.kind("who it was passed to", keeper.wait().Outcome, run.Cancelled)
+}
+
+// startRaced: a command either has started, and goes on, or has not.
+func startRaced(c *C) {
+	b := c.create()
+	for range 5 {
+		started := make(chan struct{})
+		var x execenv.Exec
+		var err error
+		go func() {
+			defer close(started)
+			spec := probe("cat")
+			spec.Stdin = true
+			x, err = b.Exec(c.ctx(), spec)
+		}()
+		b.pause()
+		<-started
+		b.resume()
+		if err != nil {
+			c.code("Exec beside a Pause", err, fault.Conflict)
+			continue
+		}
+		p := &proc{Exec: x, c: c, name: "cat"}
+		p.tell("after\n")
+		p.await("after\n")
+		c.ok("CloseStdin", p.CloseStdin(c.ctx()))
+		c.exited("a command that had started", p.finish().Outcome, 0)
+	}
 }
 
 func pauseAsDeclared(c *C) {

@@ -59,11 +59,13 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	if len(b.named) > mostNamed {
 		return fault.New(fault.Exhausted, "cannot pause sandbox %s any more: too many commands have lived over a pause in it", b.Spec.ID)
 	}
+	// Before the wait for transfers: what begins may have to wait for that too.
+	defer b.NoStarts()()
 	if !b.quiet(ctx) {
 		return fault.New(fault.Conflict, "cannot pause sandbox %s while files are transferred; try again", b.Spec.ID)
 	}
 	defer b.gate.busy.Unlock()
-	b.startMu.Lock() // no command is half started
+	b.startMu.Lock() // init is not in the group of a command
 	defer b.startMu.Unlock()
 	if err := b.hold(); err != nil {
 		return b.lost(err)

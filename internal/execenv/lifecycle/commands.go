@@ -31,6 +31,8 @@ func (s *Sandbox) Begin(ctx context.Context, spec execenv.ExecSpec, begin func(*
 	}
 	if created {
 		go func() {
+			s.starts.RLock()
+			defer s.starts.RUnlock()
 			defer close(c.begun)
 			c.startTime = time.Now()
 			begin(c)

@@ -143,6 +143,35 @@ func (w *world) wait(x execenv.Exec, err error) execenv.Result {
 	return r
 }
 
+// A sandbox must not be paused while a program runs that nobody knows of yet.
+func TestNoCommandIsHalfBegunWhenStartsAreHeld(t *testing.T) {
+	w := newWorld(t)
+	b := w.must(execenv.Spec{ID: "s"}).(*box)
+	_, err := b.Begin(t.Context(), execenv.ExecSpec{Argv: []string{"hold"}}, func(c *Command) {
+		if b.starts.TryLock() {
+			b.starts.Unlock()
+			t.Error("starts can be held while one goes on")
+		}
+		c.Fail(errors.New("enough"))
+	})
+	if err == nil {
+		t.Error("a command that failed to start has started")
+	}
+	x, err := b.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"hold"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow := b.NoStarts()
+	if n := len(b.Running()); n != 1 {
+		t.Errorf("%d programs run, want 1", n)
+	}
+	allow()
+	if err := x.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.wait(x, nil)
+}
+
 func TestManyAskForOneSandbox(t *testing.T) {
 	w := newWorld(t)
 	w.boot = func(*box) error { time.Sleep(time.Millisecond); return nil }

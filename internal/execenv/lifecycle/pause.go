@@ -57,6 +57,13 @@ func (s *Sandbox) Awake() error {
 	return nil
 }
 
+// NoStarts waits until no command is half begun, and keeps others from beginning
+// until allow is called. In between Running leaves nothing out.
+func (s *Sandbox) NoStarts() (allow func()) {
+	s.starts.Lock()
+	return s.starts.Unlock
+}
+
 // StopClocks lets no time of commands pass until StartClocks.
 func (s *Sandbox) StopClocks() {
 	for _, c := range s.all() {

@@ -30,6 +30,8 @@ type Sandbox struct {
 	gaveUp  chan struct{} // closed once nobody wants it
 	ended   chan struct{} // closed once nothing runs in it; outcome is set then
 
+	starts sync.RWMutex // held while a command is begun: see NoStarts
+
 	mu      sync.Mutex
 	digest  string
 	state   execenv.State
