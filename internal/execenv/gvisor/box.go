@@ -158,5 +158,10 @@ func (b *box) Usage(context.Context) (run.Usage, error) {
 	if err := b.Alive(); err != nil {
 		return run.Usage{}, err
 	}
+	leave, ok := b.gate.tryPass()
+	if !ok {
+		return run.Usage{}, fault.New(fault.Conflict, "sandbox %s is being paused or resumed", b.Spec.ID)
+	}
+	defer leave()
 	return b.usage()
 }

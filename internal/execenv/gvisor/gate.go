@@ -37,6 +37,16 @@ func (g *gate) pass(ended <-chan struct{}) (leave func(), err error) {
 	}
 }
 
+// tryPass is pass for who does not wait.
+func (g *gate) tryPass() (leave func(), ok bool) {
+	g.inside.RLock()
+	if g.closed == nil {
+		return g.inside.RUnlock, true
+	}
+	g.inside.RUnlock()
+	return nil, false
+}
+
 // close returns when nobody is inside and nobody will be.
 func (g *gate) close() {
 	g.inside.Lock()

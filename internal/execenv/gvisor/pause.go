@@ -70,15 +70,8 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	if err := b.hold(); err != nil {
 		return b.lost(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
+	ctx, cancel := b.whileWanted(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-b.GivenUp(): // nobody wants it any more
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	b.gate.close()
 	b.StopClocks()
 	if err := b.putAway(ctx); err != nil {
@@ -97,6 +90,25 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 		return b.Alive()
 	}
 	return nil
+}
+
+// whileWanted is for as long as a checkpoint or restore may take, and not longer
+// than anybody wants the sandbox.
+func (b *box) whileWanted(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
+	select {
+	case <-b.GivenUp():
+		cancel()
+	default:
+		go func() {
+			select {
+			case <-b.GivenUp():
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
 }
 
 // quiet waits a little until no transfer runs, and keeps new ones out.
@@ -323,7 +335,7 @@ func (b *box) Resume(ctx context.Context, lifetime time.Duration) error {
 		b.SetLifetime(lifetime)
 		return nil
 	}
-	// Not given up half-way: what is put away is used once.
+	// Not with its caller: what is put away is used once.
 	if err := b.bringBack(context.WithoutCancel(ctx)); err != nil {
 		b.env.log.Error("cannot resume a sandbox", "sandbox", b.Spec.ID, "error", err)
 		b.unusable(err)
@@ -356,7 +368,7 @@ func (b *box) unusable(cause error) {
 }
 
 func (b *box) bringBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
+	ctx, cancel := b.whileWanted(ctx)
 	defer cancel()
 	if err := b.saved.check(ctx); err != nil {
 		return err
@@ -376,9 +388,7 @@ func (b *box) bringBack(ctx context.Context) error {
 	if err := b.watch(); err != nil {
 		return err
 	}
-	late := time.AfterFunc(checkpointTimeout, func() { b.abandon("its state is not read in time") })
-	defer late.Stop()
-	stop := context.AfterFunc(ctx, func() { b.abandon("its state is not read in time") })
+	stop := context.AfterFunc(ctx, func() { b.abandon("its state is not read in time, or not wanted any more") })
 	defer stop()
 	dir := filepath.Join(b.dir(), "paused")
 	if err := b.saved.name(dir); err != nil {

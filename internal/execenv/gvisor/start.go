@@ -354,13 +354,13 @@ func (p *process) file(name string) control.CgroupControlFile {
 	}
 }
 
-// usage reads what the sandbox uses.
+// usage reads what the sandbox uses, for who has passed the gate.
 func (b *box) usage() (run.Usage, error) {
 	stats, err := b.group.Stats()
 	if err != nil {
 		return run.Usage{}, b.lost(err)
 	}
-	words, err := b.request("usage")
+	words, err := b.control.Request("usage")
 	if err != nil {
 		return run.Usage{}, b.lost(err)
 	}
