@@ -14,7 +14,8 @@ import (
 )
 
 // call asks the sentry one thing: see answer.Call. gVisor's own client is used to
-// start a sandbox and not after that.
+// start a sandbox and to resume it, and for nothing else: it reads an answer
+// without a bound on its size (SECURITY.md).
 //
 // A call waits while the sandbox is paused.
 func (b *box) call(method string, patience time.Duration, arg any, files []*os.File, result any) error {

@@ -22,7 +22,7 @@ import (
 // and reads without a deadline, lets an answer grow until memory is full, and
 // takes up to 128 descriptors with each answer. This one speaks the same
 // protocol (a JSON object each way, descriptors only on the way there) within
-// bounds. gVisor's is used to start a sandbox and not after that.
+// bounds. gVisor's is used to start a sandbox and to resume it, and for nothing else.
 
 // maxAnswer bounds one answer. The longest honest ones are a control file of a
 // cgroup and an error message.
