@@ -59,10 +59,13 @@ func (s *guarded) live(ctx context.Context, lifetime time.Duration, set func(con
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if b != nil {
+		// Asked with the lock held: of several who set it at once, the one that is last
+		// here may not have been last there, and what counts is there.
 		b.expires = time.Now().Add(lifetime)
-		if b.expires.After(b.hard) {
-			b.expires = b.hard
+		if info, err := s.Sandbox.Info(ctx); err == nil && !info.ExpiresAt.IsZero() {
+			b.expires = info.ExpiresAt
 		}
+		b.expires = sooner(b.expires, b.hard)
 	}
 	g.poke()
 	return nil

@@ -162,6 +162,40 @@ func TestALifetimeEndsByTheServicesOwnClock(t *testing.T) {
 	})
 }
 
+// Of two who extend at once, the last in the environment counts, also when its call
+// returns first.
+func TestTheLastExtensionCounts(t *testing.T) {
+	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
+		sb := create(t, g, spec("a"))
+		set, goOn, first := make(chan struct{}), make(chan struct{}), make(chan error)
+		env.extended = func(lifetime time.Duration) {
+			if lifetime == time.Minute {
+				close(set)
+				<-goOn
+			}
+		}
+		go func() { first <- sb.Extend(t.Context(), time.Minute) }()
+		<-set
+		if err := sb.Extend(t.Context(), 30*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		close(goOn)
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if _, err := sb.Exec(t.Context(), execenv.ExecSpec{Argv: []string{"x"}}); err != nil || !env.has("a") {
+			t.Errorf("it was extended to 30 minutes, and after 10: %v, left are %v", err, env.left())
+		}
+		time.Sleep(20*time.Minute + lifetimeGrace)
+		synctest.Wait()
+		if env.has("a") {
+			t.Error("it lives on after the end of its time")
+		}
+	})
+}
+
 func TestAFailedDestroyIsTriedAgainLaterAndLater(t *testing.T) {
 	guarding(t, policy(), func(t *testing.T, g *Guard, env *stub) {
 		create(t, g, spec("a"))

@@ -25,6 +25,7 @@ type stub struct {
 	createErr error
 	weak      bool // enforces no limit of processor, memory and processes
 	onCreate  func(ctx context.Context)
+	extended  func(lifetime time.Duration) // called when it was
 }
 
 type stubBox struct {
@@ -33,6 +34,7 @@ type stubBox struct {
 	spec  execenv.Spec
 	at    time.Time
 	state execenv.State // StateRunning if empty
+	until time.Time
 	execs map[string]*stubExec
 }
 
@@ -133,10 +135,22 @@ func (b *stubBox) info() execenv.Info {
 	if state == "" {
 		state = execenv.StateRunning
 	}
-	return execenv.Info{ID: b.spec.ID, State: state, Limits: b.spec.Limits, CreatedAt: b.at}
+	return execenv.Info{ID: b.spec.ID, State: state, Limits: b.spec.Limits, CreatedAt: b.at, ExpiresAt: b.until}
 }
 
-func (b *stubBox) Info(context.Context) (execenv.Info, error) { return b.info(), nil }
+func (b *stubBox) Extend(_ context.Context, lifetime time.Duration) error {
+	b.s.mu.Lock()
+	b.until = time.Now().Add(lifetime)
+	b.s.mu.Unlock()
+	b.s.extended(lifetime)
+	return nil
+}
+
+func (b *stubBox) Info(context.Context) (execenv.Info, error) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.info(), nil
+}
 
 func (b *stubBox) Exec(_ context.Context, spec execenv.ExecSpec) (execenv.Exec, error) {
 	b.s.mu.Lock()
