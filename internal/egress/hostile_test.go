@@ -294,7 +294,7 @@ func TestManyAndSlow(t *testing.T) {
 		w.say("CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
 	use := w.use()
-	if len(use.Connections) != run.MaxConnectionsListed || use.Omitted == 0 {
+	if len(use.Connections) > run.MaxConnectionsListed || use.Omitted != 3000-maxRefusedListed {
 		t.Errorf("%d are listed, %d omitted", len(use.Connections), use.Omitted)
 	}
 	if len(use.Denied) != 1 || use.Denied[0].Count != 3000 {

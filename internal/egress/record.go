@@ -11,31 +11,79 @@ import (
 // names without end; the rest is counted under one.
 const maxKinds = 256
 
+// The list is divided, so that refusals and failures, which a program causes
+// without end, do not hide which server got bytes.
+const (
+	maxRefusedListed = 512
+	// maxSums is one sum for each rule that a policy can have, and one for the
+	// rules of policies that came later.
+	maxSums          = 257
+	maxAllowedListed = run.MaxConnectionsListed - maxRefusedListed - maxSums
+)
+
 // record is the transcript of a sandbox, bounded.
 type record struct {
-	mu      sync.Mutex
-	entries []*entry
-	omitted int64
-	denied  []run.EgressDenied
-	kinds   map[run.EgressDenied]int // with a count of zero; where it is in denied
-	out, in int64
+	mu                sync.Mutex
+	entries           []*entry
+	refusals, allowed int // of entries
+	sums              []*run.Connection
+	omitted           int64
+	denied            []run.EgressDenied
+	kinds             map[run.EgressDenied]int // with a count of zero; where it is in denied
+	out, in           int64
 }
 
 // entry is a line of it, which changes until it is ended.
 type entry struct {
 	line  run.Connection
 	ended bool
+	// sum is what counts in its place if it is not listed.
+	sum *run.Connection
+}
+
+// counts is the line that has its bytes.
+func (e *entry) counts() *run.Connection {
+	if e.sum != nil {
+		return e.sum
+	}
+	return &e.line
 }
 
 func (r *record) add(c run.Connection) *entry {
 	c.At = time.Now().UTC()
 	e := &entry{line: c, ended: c.Decision != run.EgressAllowed}
-	if len(r.entries) < run.MaxConnectionsListed {
-		r.entries = append(r.entries, e)
-	} else {
-		r.omitted++
+	listed, most := &r.refusals, maxRefusedListed
+	if c.Decision == run.EgressAllowed {
+		listed, most = &r.allowed, maxAllowedListed
 	}
+	switch {
+	case *listed < most:
+		*listed++
+		r.entries = append(r.entries, e)
+		return e
+	case c.Decision == run.EgressAllowed:
+		e.sum = r.sumOf(c)
+	}
+	r.omitted++
 	return e
+}
+
+// sumOf is the line in which the bytes of a rule's unlisted connections are.
+func (r *record) sumOf(c run.Connection) *run.Connection {
+	rule := c.Rule
+	for _, s := range r.sums {
+		if s.Rule == rule {
+			return s
+		}
+	}
+	if len(r.sums) == maxSums-1 {
+		rule = ""
+	} else if len(r.sums) == maxSums {
+		return r.sums[maxSums-1]
+	}
+	s := &run.Connection{At: c.At, Name: "others", Rule: rule, Decision: run.EgressAllowed, Reason: "the sum of connections that are not listed"}
+	r.sums = append(r.sums, s)
+	return s
 }
 
 // refused notes what nobody was connected for.
@@ -99,14 +147,14 @@ func (r *record) reason(e *entry, reason string) {
 func (r *record) sent(e *entry, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.line.SentBytes += int64(n)
+	e.counts().SentBytes += int64(n)
 	r.out += int64(n)
 }
 
 func (r *record) received(e *entry, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.line.ReceivedBytes += int64(n)
+	e.counts().ReceivedBytes += int64(n)
 	r.in += int64(n)
 }
 
@@ -115,7 +163,8 @@ func (r *record) ended(e *entry) {
 	defer r.mu.Unlock()
 	if !e.ended {
 		e.ended = true
-		e.line.Duration = max(time.Since(e.line.At), 1)
+		line := e.counts()
+		line.Duration = max(time.Since(line.At), 1)
 	}
 }
 
@@ -126,6 +175,9 @@ func (r *record) use() run.NetworkUse {
 	u := run.NetworkUse{Omitted: r.omitted, SentBytes: r.out, ReceivedBytes: r.in}
 	for _, e := range r.entries {
 		u.Connections = append(u.Connections, e.line)
+	}
+	for _, s := range r.sums {
+		u.Connections = append(u.Connections, *s)
 	}
 	u.Denied = append(u.Denied, r.denied...)
 	return u

@@ -5,7 +5,9 @@ import "time"
 // NetworkUse is what a sandbox did with its network.
 type NetworkUse struct {
 	// Connections are in the order in which they were asked for, at most
-	// MaxConnectionsListed; Omitted counts those that are not listed.
+	// MaxConnectionsListed; Omitted counts those that are not listed. The bytes of
+	// allowed ones among them are in lines at the end, one for each rule, whose
+	// name is "others".
 	Connections []Connection `json:"connections,omitempty"`
 	Omitted     int64        `json:"omitted,omitempty"`
 	// Denied sums up what was refused, by server and reason.

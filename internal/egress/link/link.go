@@ -48,9 +48,9 @@ type Answer struct {
 }
 
 const (
-	// MaxRequest and maxAnswer bound a line.
+	// MaxRequest and MaxAnswer bound a line.
 	MaxRequest = 256 << 10
-	maxAnswer  = 4 << 20
+	MaxAnswer  = 4 << 20
 	// Timeout bounds an exchange; a gateway that does not answer is none.
 	Timeout = 10 * time.Second
 )
@@ -149,7 +149,7 @@ func exchange(conn net.Conn, r Request) (Answer, error) {
 	if r.Op == OpAttach {
 		reader = oneByte{conn} // what follows the line is the stream's
 	}
-	line, err = ReadLine(bufio.NewReaderSize(reader, 16), maxAnswer)
+	line, err = ReadLine(bufio.NewReaderSize(reader, 16), MaxAnswer)
 	if err != nil {
 		return Answer{}, err
 	}
