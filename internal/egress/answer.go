@@ -84,12 +84,12 @@ func (g *Gateway) attach(conn net.Conn, reader io.Reader, r link.Request) {
 		tell(conn, nil, fault.New(fault.Invalid, "%v", err))
 		return
 	}
-	s, err := g.session(r.Sandbox, p)
+	s, err := g.session(r.Sandbox, p, conn)
 	if err != nil {
 		tell(conn, nil, err)
 		return
 	}
-	defer s.detached()
+	defer s.detached(conn)
 	if !tell(conn, nil, nil) {
 		return
 	}
@@ -122,8 +122,8 @@ func (i impatient) Write(p []byte) (int, error) {
 	return i.Conn.Write(p)
 }
 
-// session finds or makes what is known of a sandbox, and counts a stream of it.
-func (g *Gateway) session(name string, p policy.Policy) (*session, error) {
+// session finds or makes what is known of a sandbox, and takes its stream.
+func (g *Gateway) session(name string, p policy.Policy, stream io.Closer) (*session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.sessions[name]
@@ -138,6 +138,6 @@ func (g *Gateway) session(name string, p policy.Policy) (*session, error) {
 	default:
 		s.set(p)
 	}
-	s.attached()
+	s.attached(stream)
 	return s, nil
 }

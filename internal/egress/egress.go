@@ -20,6 +20,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/egress/policy"
@@ -60,6 +62,9 @@ type Config struct {
 	// Stalled is how long a sandbox's stream may take nothing before it is ended;
 	// 0 is 30 s.
 	Stalled time.Duration
+	// MaxConnections is how many connections to servers all sandboxes have
+	// together; 0 is as many as half of the descriptors allow.
+	MaxConnections int64
 }
 
 // Gateway serves any number of sandboxes.
@@ -70,6 +75,8 @@ type Gateway struct {
 	proxy    *proxy
 	patience time.Duration
 	stalled  time.Duration
+	places   int64        // for connections to servers
+	taken    atomic.Int64 // of them
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -91,9 +98,34 @@ func New(c Config) *Gateway {
 	if g.stalled = c.Stalled; g.stalled == 0 {
 		g.stalled = defaultStalled
 	}
+	if g.places = c.MaxConnections; g.places == 0 {
+		g.places = placesFor(c.Log)
+	}
 	g.proxy = newProxy(c.Log, g.patience)
 	return g
 }
+
+// placesFor leaves half of the descriptors for look-ups, streams and what execution
+// services ask: who is out of descriptors can take nothing away from anybody.
+func placesFor(log *slog.Logger) int64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		log.Warn("cannot tell how many descriptors there may be", "error", err)
+		limit.Cur = 1024 // the least that there is anywhere
+	}
+	return int64(min(limit.Cur, 1<<20) / 2)
+}
+
+// takePlace reports whether there may be one more connection to a server.
+func (g *Gateway) takePlace() bool {
+	if g.taken.Add(1) <= g.places {
+		return true
+	}
+	g.givePlace()
+	return false
+}
+
+func (g *Gateway) givePlace() { g.taken.Add(-1) }
 
 // Serve serves execution services that connect to l, until Close.
 func (g *Gateway) Serve(l net.Listener) error {

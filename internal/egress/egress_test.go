@@ -2,10 +2,13 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentdock/agentdock/internal/fault"
 	"github.com/agentdock/agentdock/internal/run"
@@ -109,7 +112,7 @@ func TestLimits(t *testing.T) {
 	if got := w.say("CONNECT example.com:" + port(w.tls) + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, "403 agentdock: no connection") || !strings.Contains(got, "2 connections are open") {
 		t.Errorf("one connection too many: %q", got)
 	}
-	w.open(n) // and the old stream goes on
+	w.open(n)
 	n.MaxConnections = 10
 	if err := w.link.Set(context.Background(), "box", n); err != nil {
 		t.Fatal(err)
@@ -152,4 +155,51 @@ func TestForgetAndStop(t *testing.T) {
 	if _, err := w.link.Attach(context.Background(), "box", w.allow()); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a gateway that is gone: %v", err)
 	}
+}
+
+// A sandbox has one stream: whoever attaches again and again keeps no more.
+func TestTheNewestStreamCounts(t *testing.T) {
+	w := newWorld(t)
+	var earlier []net.Conn
+	for range 20 {
+		file, err := w.link.Attach(context.Background(), "box", w.allow())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.FileConn(file)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		earlier = append(earlier, conn)
+	}
+	w.open(w.allow())
+	for i, conn := range earlier {
+		_ = conn.SetReadDeadline(time.Now().Add(soon))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("stream %d ended with %v", i, err)
+		}
+	}
+	if got := w.status(); got != http.StatusOK {
+		t.Errorf("over the newest: %d", got)
+	}
+}
+
+// All sandboxes together have so many connections, and each gives its place back.
+func TestConnectionsOfAllSandboxesAreBounded(t *testing.T) {
+	w := newWorldWith(t, func(c *Config) { c.MaxConnections = 2 })
+	w.open(w.allow("nobody.example:443"))
+	for range 5 {
+		if got := w.say("CONNECT nobody.example:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, " 502 ") {
+			t.Fatalf("a name that is not known: %q", got)
+		}
+	}
+	conn := w.tunnel("example.com:" + port(w.tls))
+	w.tunnel("example.com:" + port(w.tls))
+	if got := w.say("CONNECT example.com:" + port(w.tls) + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, "403 agentdock: no connection") || !strings.Contains(got, "all sandboxes together") {
+		t.Errorf("one connection too many: %q", got)
+	}
+	_ = conn.Close()
+	awaitSo(t, "the place is free", func() bool { return w.status() == http.StatusOK })
 }

@@ -28,6 +28,7 @@ type session struct {
 	open    map[*upstream]struct{}
 	dialing int64
 	streams int
+	stream  io.Closer // the newest
 	unused  time.Time // since when there is no stream
 }
 
@@ -90,15 +91,25 @@ func (s *session) closeOnEnd(c io.Closer) func() bool {
 	return context.AfterFunc(s.ctx, func() { _ = c.Close() })
 }
 
-func (s *session) attached() {
+// attached counts a stream. There is one for each sandbox: an earlier one ends,
+// whose helper is gone or was left behind.
+func (s *session) attached(stream io.Closer) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	earlier := s.stream
+	s.stream = stream
 	s.streams++
+	s.mu.Unlock()
+	if earlier != nil {
+		_ = earlier.Close()
+	}
 }
 
-func (s *session) detached() {
+func (s *session) detached(stream io.Closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stream == stream {
+		s.stream = nil
+	}
 	s.streams--
 	s.unused = time.Now()
 }
@@ -122,6 +133,8 @@ func (s *session) admit(t target) (policy.Rule, error) {
 		return rule, &denied{fmt.Sprintf("the network's %d bytes are used up", s.policy.MaxBytes)}
 	case int64(len(s.open))+s.dialing >= s.policy.MaxConnections:
 		return rule, &denied{fmt.Sprintf("%d connections are open, and no more may be", s.policy.MaxConnections)}
+	case !s.gateway.takePlace():
+		return rule, &denied{"all sandboxes together have as many connections as there can be; try again later"}
 	}
 	s.dialing++
 	return rule, nil
@@ -131,6 +144,7 @@ func (s *session) failed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dialing--
+	s.gateway.givePlace()
 }
 
 // opened keeps a connection so that it can be cut; it says no if the policy has
@@ -150,6 +164,7 @@ func (s *session) closed(u *upstream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, u)
+	s.gateway.givePlace()
 }
 
 // count takes bytes that moved from what may be used, and reports whether that is

@@ -15,7 +15,7 @@ func TestASandboxEndsAsItsConnectionsDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(&Gateway{}, p)
+	s := newSession(&Gateway{places: 1000}, p)
 	var all []*upstream
 	for range 200 {
 		at := target{host: "example.com", port: 443}
@@ -36,6 +36,9 @@ func TestASandboxEndsAsItsConnectionsDo(t *testing.T) {
 	}
 	ended.Go(func() { s.end("the sandbox is destroyed") })
 	ended.Wait()
+	if len(all) == 0 || s.gateway.taken.Load() != 0 {
+		t.Errorf("of %d connections %d places are still taken", len(all), s.gateway.taken.Load())
+	}
 	if len(s.open) != 0 {
 		t.Errorf("%d connections are still open", len(s.open))
 	}

@@ -62,7 +62,7 @@ func (st *Stream) Read(p []byte) (int, error) {
 	n := copy(p, st.buf[st.read:])
 	st.read += n
 	if st.read == len(st.buf) {
-		st.buf, st.read = st.buf[:0], 0
+		st.buf, st.read = nil, 0 // what is not under way takes no memory
 	}
 	st.consumed += n
 	tell := 0

@@ -118,6 +118,22 @@ func TestAStuckReaderHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
+func TestWhatIsReadTakesNoMemory(t *testing.T) {
+	open, accept := pair(t, 1)
+	a, b := connect(t, open, accept)
+	if _, err := a.Write(make([]byte, Window)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(b, make([]byte, Window)); err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cap(b.buf) != 0 {
+		t.Errorf("%d bytes are kept of an empty connection", cap(b.buf))
+	}
+}
+
 func TestEnds(t *testing.T) {
 	open, accept := pair(t, 4)
 	a, b := connect(t, open, accept)
