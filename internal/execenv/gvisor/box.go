@@ -85,6 +85,9 @@ func newBox(e *Environment, spec execenv.Spec, image, digest string) *box {
 func (b *box) expire() {
 	if b.Awake() != nil {
 		b.endPaused()
+		b.turn.Lock() // a Resume that has begun sees first that it is too late
+		defer b.turn.Unlock()
+		b.forgetState()
 		return
 	}
 	b.abandon("its lifetime has passed")

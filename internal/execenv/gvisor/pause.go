@@ -86,6 +86,7 @@ func (b *box) Pause(ctx context.Context, keep time.Duration) error {
 	}
 	if !b.Paused(keep) { // it was destroyed, or its lifetime passed meanwhile
 		b.endPaused()
+		b.forgetState()
 		return b.Alive()
 	}
 	return nil
@@ -278,6 +279,12 @@ func (b *box) unusable(cause error) {
 		b.kill()
 		<-b.Ended()
 	}
+	b.forgetState()
+}
+
+// forgetState removes what is kept of a sandbox that has ended, without waiting for
+// its destruction, for which its owner may take his time.
+func (b *box) forgetState() {
 	if err := b.dropState(); err != nil {
 		b.env.log.Error("cannot remove the state of a sandbox", "sandbox", b.Spec.ID, "error", err)
 	}

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -42,6 +43,35 @@ func TestNobodyWaitsForAPauseOrResume(t *testing.T) {
 	}
 	box.turn.Unlock()
 	if err := env.Destroy(ctx, "away"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is kept of a paused sandbox goes when its time has passed, and not when
+// somebody destroys it.
+func TestStateEndsWithItsSandbox(t *testing.T) {
+	testenv.RequireRoot(t)
+	t.Parallel()
+	env := newTestEnvironment(t)
+	ctx := context.Background()
+	sb, err := env.Create(ctx, execenv.Spec{ID: "kept", Image: "bare", Limits: run.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Pause(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	box, _ := inner(env).boxes.Find("kept")
+	file := box.saved.file
+	box.expire()
+	<-box.Ended()
+	if err := file.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("its state is still there: closing it says %v", err)
+	}
+	if box.saved != nil || box.held != nil {
+		t.Error("something of it is kept")
+	}
+	if err := env.Destroy(ctx, "kept"); err != nil {
 		t.Error(err)
 	}
 }
