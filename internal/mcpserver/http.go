@@ -29,6 +29,9 @@ const (
 	idleSession = 30 * time.Minute
 	// mostSessions bounds what clients can make this process remember.
 	mostSessions = 1000
+	// mostOfOne is how many of them one key may have, so that it leaves some to
+	// others.
+	mostOfOne = 100
 	// mostBody has room for what write_file takes, with every byte escaped twice.
 	mostBody  = 16 << 20
 	verifyFor = 10 * time.Second
@@ -52,6 +55,7 @@ type endpoint struct {
 	server *Server
 	listen net.Addr
 	next   http.Handler
+	owners owners
 }
 
 func newEndpoint(cfg HTTPConfig, listen net.Addr) *endpoint {
@@ -62,7 +66,7 @@ func newEndpoint(cfg HTTPConfig, listen net.Addr) *endpoint {
 		DisableLocalhostProtection: true,
 	})
 	identified := auth.RequireBearerToken(e.identify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})
-	withKey := identified(e.ending(streams))
+	withKey := identified(e.counting(e.ending(streams)))
 	withoutKey := e.ending(streams)
 	e.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" || cfg.KeyRequired {
@@ -97,8 +101,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if begins(r) && e.full() {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "there are too many sessions; end one, or come back later", http.StatusServiceUnavailable)
+		tooMany(w)
 		return
 	}
 	e.next.ServeHTTP(w, r)

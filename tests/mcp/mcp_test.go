@@ -366,6 +366,52 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	}
 }
 
+// TestOneKeyLeavesSessionsToOthers: who begins sessions without end is refused, until
+// one of them ends, and others are not.
+func TestOneKeyLeavesSessionsToOthers(t *testing.T) {
+	w := newWorld(t)
+	url := w.serve(func(c *mcpserver.HTTPConfig) { c.KeyRequired = true })
+	ask := func(key, method, session string) (status int, begun string) {
+		body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"many","version":"1"}}}`
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		w.ok(err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+		}
+		res, err := (&http.Client{Transport: withKey(key)}).Do(r)
+		w.ok(err)
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		return res.StatusCode, res.Header.Get("Mcp-Session-Id")
+	}
+	const tooMany = 1000
+	last, n := "", 0
+	for n < tooMany {
+		status, session := ask(w.key, http.MethodPost, "")
+		if status == http.StatusServiceUnavailable {
+			break
+		}
+		if status != http.StatusOK || session == "" {
+			t.Fatalf("session %d: status %d", n, status)
+		}
+		last, n = session, n+1
+	}
+	if n == tooMany {
+		t.Errorf("one key has all %d sessions", n)
+	}
+	if status, _ := ask(w.other, http.MethodPost, ""); status != http.StatusOK {
+		t.Errorf("another key is answered with %d", status)
+	}
+	if status, _ := ask(w.key, http.MethodDelete, last); status >= 300 {
+		t.Errorf("the end of a session: %d", status)
+	}
+	if status, _ := ask(w.key, http.MethodPost, ""); status != http.StatusOK {
+		t.Errorf("after one has ended the next is answered with %d", status)
+	}
+}
+
 func TestAJobThatWaits(t *testing.T) {
 	w := newWorld(t)
 	s := w.stdio(w.key)
