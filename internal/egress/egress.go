@@ -71,6 +71,7 @@ type Config struct {
 type Gateway struct {
 	file     *policy.File
 	resolver Resolver
+	own      func() ([]net.Addr, error) // addresses of this host
 	log      *slog.Logger
 	proxy    *proxy
 	patience time.Duration
@@ -89,7 +90,7 @@ type Gateway struct {
 // New makes a gateway.
 func New(c Config) *Gateway {
 	g := &Gateway{
-		file: c.File, resolver: c.Resolver, log: c.Log,
+		file: c.File, resolver: c.Resolver, own: net.InterfaceAddrs, log: c.Log,
 		sessions: map[string]*session{}, conns: map[net.Conn]struct{}{},
 	}
 	if g.patience = c.Patience; g.patience == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -116,7 +117,7 @@ func (g *Gateway) addresses(ctx context.Context, host string) ([]netip.Addr, err
 			return nil, fmt.Errorf("its name cannot be resolved: %w", err)
 		}
 	}
-	own, err := net.InterfaceAddrs()
+	own, err := g.own()
 	if err != nil {
 		return nil, fmt.Errorf("the gateway cannot tell its own addresses: %w", err)
 	}
@@ -126,7 +127,8 @@ func (g *Gateway) addresses(ctx context.Context, host string) ([]netip.Addr, err
 		if err := address.Check(a, mirrors); err != nil {
 			return nil, &denied{fmt.Sprintf("it leads to %s, which is private, local or reserved", a)}
 		}
-		if len(mirrors) == 0 && isOwn(own, a) {
+		meant := slices.ContainsFunc(mirrors, func(p netip.Prefix) bool { return p.Contains(a) })
+		if !meant && isOwn(own, a) {
 			return nil, &denied{fmt.Sprintf("it leads to %s, which is the gateway's own host", a)}
 		}
 		addrs[i] = a
