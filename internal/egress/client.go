@@ -38,7 +38,7 @@ func (c *client) RemoteAddr() net.Addr { return inside{} }
 // Close implements net.Conn.
 func (c *client) Close() error {
 	if u := c.takeReady(target{}); u != nil {
-		_ = u.Close()
+		u.refuse("no request in it could be passed on") // package http refuses some by itself
 	}
 	return c.Stream.Close()
 }

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -95,6 +96,8 @@ func TestHostilePrograms(t *testing.T) {
 		"SOCKS, an address as a name":     {socks(socksName, name("0x7f.1"), 80, 1), "\x05\x00\x05\x02", `"0x7f.1"`, "ends in a number"},
 		"SOCKS, NUL in a name":            {socks(socksName, name("example.com\x00.evil.example"), 443, 1), "\x05\x00\x05\x02", `"example.com\x00.evil.example"`, "character"},
 		"SOCKS, UDP":                      {socks(socksName, name("example.com"), 53, 3), "\x05\x00\x05\x07", "example.com", "no UDP"},
+		"SOCKS, UDP, lines in a name":     {socks(socksName, name("a\n\x1b[2J"), 53, 3), "\x05\x00\x05\x02", `"a\n\x1b[2J"`, "character"},
+		"SOCKS, the Kelvin sign":          {socks(socksName, name("\u212a.example.com"), 443, 1), "\x05\x00\x05\x02", `"\u212a.example.com"`, "ASCII"},
 		"SOCKS, bind":                     {socks(socksName, name("example.com"), 53, 2), "\x05\x00\x05\x07", "example.com", "connect and nothing else"},
 		"SOCKS with a password only":      {"\x05\x01\x02", "\x05\xff", "", "no method"},
 		"SOCKS 4":                         {"\x04\x01\x00\x50\x0a\x00\x00\x01\x00", "", "", "neither HTTP nor SOCKS5"},
@@ -134,7 +137,8 @@ func TestHostilePrograms(t *testing.T) {
 // What is said in a tunnel decides too.
 func TestHostileTunnels(t *testing.T) {
 	w := newWorld(t)
-	w.open(w.allow("127.0.0.1:" + port(w.tls)))
+	w.dns.Set("kelvin.example", "127.0.0.1")
+	w.open(w.allow("127.0.0.1:"+port(w.tls), "kelvin.example:"+port(w.tls)))
 	hello := func(server string) string {
 		ours, theirs := net.Pipe()
 		go func() {
@@ -149,13 +153,14 @@ func TestHostileTunnels(t *testing.T) {
 	for what, tc := range map[string]struct{ authority, sent, reason string }{
 		"TLS for another server":         {"example.com:" + port(w.tls), hello("evil.example"), "another server"},
 		"TLS for a name below":           {"example.com:" + port(w.tls), hello("a.example.com"), "another server"},
+		"TLS for the Kelvin sign":        {"kelvin.example:" + port(w.tls), hello("\u212aelvin.example"), "another server"},
 		"TLS without a name":             {"example.com:" + port(w.tls), hello("127.0.0.1"), "names no server"},
 		"TLS for a name on an address":   {"127.0.0.1:" + port(w.tls), hello("example.com"), "on an address"},
 		"TLS with a hidden name":         {"example.com:" + port(w.tls), withExtension(hello("example.com"), extensionECH), "hides the name"},
 		"TLS with an old hidden name":    {"example.com:" + port(w.tls), withExtension(hello("example.com"), extensionESNI), "hides the name"},
 		"a hello that is none":           {"example.com:" + port(w.tls), "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "cannot be read"},
 		"TLS of version 2":               {"example.com:" + port(w.tls), "\x80\x2e\x01\x03\x01", "neither TLS nor HTTP"},
-		"SSH":                            {plain, "SSH-2.0-x\r\n\r\n", ""},
+		"SSH":                            {plain, "SSH-2.0-x\r\n\r\n", "no request in it"},
 		"bytes":                          {plain, "\x00\x01", "neither TLS nor HTTP"},
 		"a request for another server":   {plain, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "another server, evil.example"},
 		"a whole address of another":     {plain, "GET http://evil.example/ HTTP/1.1\r\nHost: " + plain + "\r\n\r\n", "another server, evil.example"},
@@ -166,16 +171,13 @@ func TestHostileTunnels(t *testing.T) {
 		"another port of the same":       {plain, "GET / HTTP/1.1\r\nHost: example.com:1\r\n\r\n", "another server, example.com:1"},
 		"the second request for another": {plain, "GET /1 HTTP/1.1\r\nHost: " + plain + "\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.example\r\n\r\n", "another server, evil.example"},
 		"a proxy behind the proxy":       {plain, "CONNECT example.com:" + port(w.plain) + " HTTP/1.1\r\nHost: example.com\r\n\r\n", "a proxy behind the proxy"},
-		"two hosts":                      {plain, "GET / HTTP/1.1\r\nHost: " + plain + "\r\nHost: evil.example\r\n\r\n", ""},
+		"two hosts":                      {plain, "GET / HTTP/1.1\r\nHost: " + plain + "\r\nHost: evil.example\r\n\r\n", "no request in it"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			conn := w.tunnel(tc.authority)
 			_, _ = io.WriteString(conn, tc.sent)
 			_ = conn.(*net.TCPConn).CloseWrite()
 			_, _ = io.ReadAll(conn)
-			if tc.reason == "" {
-				return
-			}
 			w.await("the denial", func(u run.NetworkUse) bool {
 				for _, d := range u.Denied {
 					if strings.Contains(d.Reason, tc.reason) {
@@ -232,6 +234,25 @@ func TestRebinding(t *testing.T) {
 	for i, want := range []string{" 200 ", " 403 ", " 200 "} {
 		if got := w.say(url); !strings.Contains(got, want) {
 			t.Errorf("answer %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+// A mirror opens its networks, and not the gateway's own host besides them.
+func TestAMirrorIsNotTheGatewaysHost(t *testing.T) {
+	w := newWorld(t)
+	w.gateway.own = func() ([]net.Addr, error) {
+		var own []net.Addr
+		for _, ip := range []string{"127.0.0.1", "93.184.215.14"} {
+			own = append(own, &net.IPNet{IP: net.ParseIP(ip), Mask: net.CIDRMask(24, 32)})
+		}
+		return own, nil
+	}
+	for addr, denial := range map[string]string{"127.0.0.1": "", "93.184.215.14": "the gateway's own host"} {
+		w.dns.Set("other.example", addr)
+		_, err := w.gateway.addresses(context.Background(), "other.example")
+		if (err == nil) != (denial == "") || err != nil && !strings.Contains(err.Error(), denial) {
+			t.Errorf("%s: %v, want %q", addr, err, denial)
 		}
 	}
 }

@@ -99,15 +99,15 @@ func readSOCKS(c *client) (t target, code byte, err error) {
 		return t, 0, errors.New("its SOCKS request is cut")
 	}
 	t = target{host: host, port: binary.BigEndian.Uint16(port)}
-	if request[1] != socksConnect {
-		return t, socksBadCommand, errors.New("SOCKS may connect and nothing else; there is no UDP")
-	}
 	one, err := address.Host(host)
 	if err != nil {
 		t.host = strconv.QuoteToASCII(host)
 		return t, socksNotAllowed, errors.New("it " + err.Error())
 	}
 	t.host = one
+	if request[1] != socksConnect {
+		return t, socksBadCommand, errors.New("SOCKS may connect and nothing else; there is no UDP")
+	}
 	return t, 0, nil
 }
 

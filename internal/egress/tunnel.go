@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -111,7 +110,7 @@ func checkName(name, host string) error {
 	switch {
 	case name == "":
 		return errors.New("TLS names no server")
-	case strings.ToLower(name) != host:
+	case address.Lower(name) != host:
 		return fmt.Errorf("TLS asks for another server, %.80q", name)
 	}
 	return nil

@@ -41,7 +41,7 @@ type world struct {
 // patience is short, and long enough for a busy machine.
 const patience = 2 * time.Second
 
-const mirrors = "mirror example.com 127.0.0.0/8\nmirror other.example 127.0.0.0/8\nmirror 127.0.0.1 127.0.0.0/8\nmirror 127.0.0.9 127.0.0.0/8\n"
+const mirrors = "mirror example.com 127.0.0.0/8\nmirror other.example 127.0.0.0/8\nmirror kelvin.example 127.0.0.0/8\nmirror 127.0.0.1 127.0.0.0/8\nmirror 127.0.0.9 127.0.0.0/8\n"
 
 func newWorld(t *testing.T) *world { return newWorldWith(t, func(*Config) {}) }
 

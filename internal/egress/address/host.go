@@ -12,7 +12,7 @@ import (
 // is expected in them. A host that has no one spelling is refused, because
 // something on the way could read it as another.
 func Host(host string) (string, error) {
-	host = strings.ToLower(host)
+	host = Lower(host)
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		return bracketed(inner)
 	}
@@ -39,6 +39,18 @@ func Host(host string) (string, error) {
 		return addr.String(), nil
 	}
 	return host, nil
+}
+
+// Lower is a name in small letters. Only those of ASCII have any: the Kelvin sign
+// is no k, whatever Unicode says.
+func Lower(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
 }
 
 func bracketed(host string) (string, error) {

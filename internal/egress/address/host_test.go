@@ -28,6 +28,7 @@ func TestHostPort(t *testing.T) {
 		{"0x7f.0.0.1", "", 0},
 		{"017700000001", "", 0},
 		{"a b", "", 0},
+		{"\u212a.example", "", 0}, // the Kelvin sign, which has k for a small letter
 		{"a\x00b", "", 0},
 		{"a@b", "", 0},
 		{"a/b", "", 0},
