@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/tunnel"
@@ -14,6 +15,7 @@ type client struct {
 	*tunnel.Stream
 	session *session
 	r       *bufio.Reader
+	hurried atomic.Bool // it has a deadline of its own
 
 	mu sync.Mutex
 	// In a tunnel, target is what it was opened for, and ready the connection to
@@ -28,6 +30,15 @@ func newClient(st *tunnel.Stream, s *session) *client {
 
 // Read implements net.Conn.
 func (c *client) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// Write implements net.Conn. Whoever reads nothing has as long as a connection may
+// be idle.
+func (c *client) Write(p []byte) (int, error) {
+	if !c.hurried.Load() {
+		_ = c.SetWriteDeadline(time.Now().Add(c.session.gateway.idle))
+	}
+	return c.Stream.Write(p)
+}
 
 // LocalAddr implements net.Conn.
 func (c *client) LocalAddr() net.Addr { return inside{} }
@@ -57,7 +68,16 @@ func (c *client) takeReady(t target) *upstream {
 }
 
 // hurry bounds what is read and written from now on.
-func (c *client) hurry() { _ = c.SetDeadline(time.Now().Add(c.session.gateway.patience)) }
+func (c *client) hurry() {
+	c.hurried.Store(true)
+	_ = c.SetDeadline(time.Now().Add(c.session.gateway.patience))
+}
+
+// relax ends that.
+func (c *client) relax() {
+	c.hurried.Store(false)
+	_ = c.SetDeadline(time.Time{})
+}
 
 // first looks at the first byte that is to come.
 func (c *client) first() (byte, error) {

@@ -34,8 +34,8 @@ const (
 	maxHeader       = 32 << 10
 	// defaultStalled is how long a sandbox's stream may take nothing.
 	defaultStalled = 30 * time.Second
-	// idleTimeout ends a connection in which nothing moves.
-	idleTimeout = 5 * time.Minute
+	// defaultIdle ends a connection in which nothing moves.
+	defaultIdle = 5 * time.Minute
 	dialTimeout = 15 * time.Second
 	// maxAddresses is how many of a name's addresses are tried.
 	maxAddresses = 4
@@ -59,6 +59,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Patience is how long a program may take to say what it wants; 0 is 10 s.
 	Patience time.Duration
+	// Idle is how long nothing may move in a connection; 0 is 5 min.
+	Idle time.Duration
 	// Stalled is how long a sandbox's stream may take nothing before it is ended;
 	// 0 is 30 s.
 	Stalled time.Duration
@@ -75,6 +77,7 @@ type Gateway struct {
 	log      *slog.Logger
 	proxy    *proxy
 	patience time.Duration
+	idle     time.Duration
 	stalled  time.Duration
 	places   int64        // for connections to servers
 	taken    atomic.Int64 // of them
@@ -96,13 +99,16 @@ func New(c Config) *Gateway {
 	if g.patience = c.Patience; g.patience == 0 {
 		g.patience = defaultPatience
 	}
+	if g.idle = c.Idle; g.idle == 0 {
+		g.idle = defaultIdle
+	}
 	if g.stalled = c.Stalled; g.stalled == 0 {
 		g.stalled = defaultStalled
 	}
 	if g.places = c.MaxConnections; g.places == 0 {
 		g.places = placesFor(c.Log)
 	}
-	g.proxy = newProxy(c.Log, g.patience)
+	g.proxy = newProxy(c.Log, g.patience, g.idle)
 	return g
 }
 

@@ -139,16 +139,6 @@ func TestHostileTunnels(t *testing.T) {
 	w := newWorld(t)
 	w.dns.Set("kelvin.example", "127.0.0.1")
 	w.open(w.allow("127.0.0.1:"+port(w.tls), "kelvin.example:"+port(w.tls)))
-	hello := func(server string) string {
-		ours, theirs := net.Pipe()
-		go func() {
-			_ = tls.Client(theirs, &tls.Config{ServerName: server, InsecureSkipVerify: true}).Handshake()
-		}()
-		defer ours.Close()
-		buf := make([]byte, 4096)
-		n, _ := ours.Read(buf)
-		return string(buf[:n])
-	}
 	plain := "example.com:" + port(w.plain)
 	for what, tc := range map[string]struct{ authority, sent, reason string }{
 		"TLS for another server":         {"example.com:" + port(w.tls), hello("evil.example"), "another server"},
@@ -191,6 +181,18 @@ func TestHostileTunnels(t *testing.T) {
 	if n := w.visits.Load(); n > 1 { // the first of two requests
 		t.Errorf("servers had %d requests", n)
 	}
+}
+
+// hello is the first that TLS says to a server.
+func hello(server string) string {
+	ours, theirs := net.Pipe()
+	go func() {
+		_ = tls.Client(theirs, &tls.Config{ServerName: server, InsecureSkipVerify: true}).Handshake()
+	}()
+	defer ours.Close()
+	buf := make([]byte, 4096)
+	n, _ := ours.Read(buf)
+	return string(buf[:n])
 }
 
 // withExtension adds an extension without contents at the end of a TLS hello.

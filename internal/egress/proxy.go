@@ -32,7 +32,7 @@ type proxy struct {
 
 type clientKey struct{}
 
-func newProxy(log *slog.Logger, patience time.Duration) *proxy {
+func newProxy(log *slog.Logger, patience, idle time.Duration) *proxy {
 	p := &proxy{clients: make(chan net.Conn), closing: make(chan struct{}), done: make(chan struct{})}
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // programs can cause any number of lines
 	p.forward = &httputil.ReverseProxy{
@@ -46,7 +46,7 @@ func newProxy(log *slog.Logger, patience time.Duration) *proxy {
 			DialContext:            dialForRequest,
 			DisableKeepAlives:      true, // a connection is one program's and its transcript's
 			DisableCompression:     true,
-			ResponseHeaderTimeout:  idleTimeout,
+			ResponseHeaderTimeout:  idle,
 			MaxResponseHeaderBytes: 2 * maxHeader,
 		},
 		FlushInterval: -1,
@@ -56,7 +56,7 @@ func newProxy(log *slog.Logger, patience time.Duration) *proxy {
 	p.server = &http.Server{
 		Handler:           http.HandlerFunc(p.handle),
 		ReadHeaderTimeout: patience,
-		IdleTimeout:       idleTimeout,
+		IdleTimeout:       idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          quiet,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -81,7 +81,7 @@ func (p *proxy) close() {
 
 // take serves a connection.
 func (p *proxy) take(c *client) {
-	_ = c.SetDeadline(time.Time{})
+	c.relax()
 	select {
 	case p.clients <- c:
 	case <-p.closing:
@@ -209,7 +209,7 @@ func (p *proxy) connect(w http.ResponseWriter, c *client, t target) {
 		_ = c.Close()
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
+	c.relax()
 	// What package http has read of the tunnel already comes first.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	c.r = bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c.r))

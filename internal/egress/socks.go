@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
-	"time"
 
 	"github.com/agentdock/agentdock/internal/egress/address"
 )
@@ -52,7 +51,7 @@ func (g *Gateway) serveSOCKS(c *client) {
 		_ = c.Close()
 		return
 	}
-	_ = c.SetDeadline(time.Time{})
+	c.relax()
 	g.tunnel(c, u)
 }
 

@@ -181,3 +181,33 @@ func TestWhatIsOverDoesNotWaitForItsRate(t *testing.T) {
 	}
 	awaitSo(t, "nothing waits", func() bool { return waiting() == 0 })
 }
+
+// A program that reads nothing of an answer, or says nothing to a server that has
+// said its last, keeps its server no longer than a connection may be idle.
+func TestWhatIsIdleEnds(t *testing.T) {
+	w := newWorldWith(t, func(c *Config) { c.Idle = time.Second })
+	f := newFloods(t)
+	close(f.flow)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	half := make(chan struct{}, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+		half <- struct{}{}
+	}()
+	halfAt := "example.com" + l.Addr().String()[strings.LastIndexByte(l.Addr().String(), ':'):]
+	w.open(w.allow("example.com:"+f.port, halfAt))
+	_, _ = io.WriteString(w.tunnel(halfAt), hello("example.com"))
+	_, _ = io.WriteString(w.tunnel("example.com:"+f.port), "GET / HTTP/1.1\r\nHost: example.com:"+f.port+"\r\n\r\n")
+	awaitAll(t, "a server that has said its last", half, 1)
+	awaitAll(t, "a server whose answer is not read", f.over, 1)
+}

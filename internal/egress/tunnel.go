@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentdock/agentdock/internal/egress/address"
@@ -63,7 +64,7 @@ func (g *Gateway) tunnelTLS(c *client, u *upstream) {
 		_ = c.CloseWrite()
 		return
 	}
-	_ = c.SetDeadline(time.Time{})
+	c.relax()
 	if _, err := u.Write(hello); err != nil {
 		return
 	}
@@ -72,31 +73,46 @@ func (g *Gateway) tunnelTLS(c *client, u *upstream) {
 
 // carry copies both ways until both have ended or one has failed.
 func carry(c *client, u *upstream) {
+	from := &saying{client: c}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, err := io.Copy(u, c)
+		_, err := io.Copy(u, from)
 		if err != nil {
 			_ = u.Close()
 			return
 		}
 		_ = u.CloseWrite()
 	})
-	_, err := io.Copy(writerTo{c}, u)
+	_, err := io.Copy(c, u)
 	if err == nil {
 		err = c.CloseWrite()
 	}
 	if err != nil {
 		_ = c.Close()
+	} else {
+		from.last()
 	}
 	both.Wait()
 }
 
-// writerTo writes to a client within the time that a connection may be idle.
-type writerTo struct{ c *client }
+// saying is what a client says. While its server can answer, reading from that
+// bounds how long nothing moves; afterwards this does.
+type saying struct {
+	*client
+	alone atomic.Bool
+}
 
-func (w writerTo) Write(p []byte) (int, error) {
-	_ = w.c.SetWriteDeadline(time.Now().Add(idleTimeout))
-	return w.c.Write(p)
+// last says that the server has said its last.
+func (s *saying) last() {
+	s.alone.Store(true)
+	_ = s.SetReadDeadline(time.Now().Add(s.session.gateway.idle))
+}
+
+func (s *saying) Read(p []byte) (int, error) {
+	if s.alone.Load() {
+		s.last()
+	}
+	return s.client.Read(p)
 }
 
 // checkName compares the name in a hello with the server that was asked for.

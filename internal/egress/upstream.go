@@ -151,7 +151,7 @@ func isOwn(own []net.Addr, a netip.Addr) bool {
 
 // Read implements net.Conn, within the session's limits.
 func (u *upstream) Read(p []byte) (int, error) {
-	_ = u.SetReadDeadline(time.Now().Add(idleTimeout))
+	_ = u.SetReadDeadline(time.Now().Add(u.session.gateway.idle))
 	n, err := u.Conn.Read(p[:min(len(p), burst)])
 	if n > 0 {
 		u.session.record.received(u.entry, n)
@@ -169,7 +169,7 @@ func (u *upstream) Write(p []byte) (written int, err error) {
 		if err := u.moved(len(part)); err != nil {
 			return written, err
 		}
-		_ = u.SetWriteDeadline(time.Now().Add(idleTimeout))
+		_ = u.SetWriteDeadline(time.Now().Add(u.session.gateway.idle))
 		n, err := u.Conn.Write(part)
 		written += n
 		u.session.record.sent(u.entry, n)
@@ -177,7 +177,7 @@ func (u *upstream) Write(p []byte) (written int, err error) {
 			return written, err
 		}
 		// What is sent keeps a connection alive that answers late.
-		_ = u.SetReadDeadline(time.Now().Add(idleTimeout))
+		_ = u.SetReadDeadline(time.Now().Add(u.session.gateway.idle))
 	}
 	return written, nil
 }
