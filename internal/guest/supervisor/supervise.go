@@ -177,8 +177,9 @@ func (s *supervisor) start(r Request, passed []*os.File) error {
 	return nil
 }
 
-// fork starts a shepherd. A program can stop it before it is one, when this process
-// waits for it; so that what is stopped and is nobody's goes on.
+// fork starts a shepherd. A program can stop it before it is one, again and again,
+// when this process waits for it and hears nothing else: then all others are
+// stopped, and it goes on alone for a moment.
 func (s *supervisor) fork(attr *syscall.ProcAttr) (int, error) {
 	done := make(chan struct{})
 	defer close(done)
@@ -191,13 +192,18 @@ func (s *supervisor) fork(attr *syscall.ProcAttr) (int, error) {
 				return
 			case <-every.C:
 			}
-			all, _ := processes()
 			s.mu.Lock()
-			for pid, p := range all {
-				if p.parent == 1 && p.state == 'T' && s.flock[pid] == nil {
-					_ = unix.Kill(pid, unix.SIGCONT)
+			_ = frozen(func(all map[int]process) {
+				for pid, p := range all {
+					if p.parent == 1 && s.flock[pid] == nil {
+						_ = unix.Kill(pid, unix.SIGCONT)
+					}
 				}
-			}
+				select {
+				case <-done:
+				case <-time.After(moment):
+				}
+			})
 			s.mu.Unlock()
 		}
 	}()
@@ -359,10 +365,27 @@ func (s *supervisor) clear(h *herding) {
 		default:
 		}
 		kill(all, below(all, h.shepherd))
-		// A program may have stopped it.
+		// A program may have stopped it, and does so again if it gets to it first.
 		_ = unix.Kill(h.shepherd, unix.SIGCONT)
+		awaitExit(h.shepherd)
 		return false
 	})
+}
+
+// moment is how long one process has the sandbox to itself to get where it is
+// wanted, when others may be stopped for that.
+const moment = 5 * time.Millisecond
+
+// awaitExit waits for a child to exit, for a moment. It is not reaped.
+func awaitExit(pid int) {
+	pause := unix.NsecToTimespec(int64(100 * time.Microsecond))
+	for until := time.Now().Add(moment); time.Now().Before(until); _ = unix.Nanosleep(&pause, nil) {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != nil && !errors.Is(err, unix.EINTR) || info.Signo == int32(unix.SIGCHLD) {
+			return
+		}
+	}
 }
 
 // clearAstray kills all that no shepherd herds any more.
