@@ -171,7 +171,10 @@ func copedWith(c *C) {
 // touchedByAnother has a command run beside others that meet limits, and one
 // after them, when a place is still full.
 func touchedByAnother(c *C) {
-	b := c.create(func(s *execenv.Spec) { s.Limits.DiskBytes, s.Limits.Inodes, s.Limits.PIDs = 16*run.MiB, 64, 64 })
+	b := c.create(func(s *execenv.Spec) {
+		s.Limits.DiskBytes, s.Limits.Inodes, s.Limits.PIDs = 16*run.MiB, 64, 64
+		s.Limits.MemoryBytes = run.GiB // as for the fork bomb alone: nobody is to hit that
+	})
 	modest := b.exec(execenv.ExecSpec{Argv: []string{probePath, "cat"}, Stdin: true})
 	if c.caps.Enforces.PIDs {
 		c.touched("fork bomb", b.run("forkbomb").Outcome, run.LimitPIDs)
